@@ -1,0 +1,156 @@
+"""Check that encoderkit works as people get it: from a wheel, an sdist and an editable install.
+
+One clean environment outside the checkout; every command runs from a foreign directory, with no
+path to the checkout but the one that pip made.
+
+    python .ci/packaging.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DYT = ROOT / "plugins" / "encoderkit-dyt"
+CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+FREE_OF_TORCH = "import sys, encoderkit; sys.exit('torch' in sys.modules)"
+WHERE = "import encoderkit; print(encoderkit.__file__)"
+START_LIMIT = 0.5  # seconds that --help may take; with torch imported it takes 1.5 and more
+
+
+class Site:
+    """A clean environment, and a foreign directory to run its commands in."""
+
+    def __init__(self, place: Path) -> None:
+        self.bin = place / "venv" / "bin"
+        self.foreign = place / "elsewhere"
+        self.foreign.mkdir()
+        venv.create(place / "venv", with_pip=True)
+
+    def run(self, *command: str | Path) -> str:
+        """Run a command of the environment; end everything when it fails."""
+        words = [str(word) for word in command]
+        print("   $", *words, flush=True)
+        done = subprocess.run(
+            [str(self.bin / words[0]), *words[1:]],
+            cwd=self.foreign,
+            env=CLEAN,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            sys.exit(f"{done.stdout}\n{done.stderr}\nexit status {done.returncode}")
+        return done.stdout
+
+    def pip(self, *words: str | Path) -> None:
+        """Run pip in the environment."""
+        self.run("python", "-m", "pip", "--disable-pip-version-check", *words)
+
+
+def expect(found: bool, what: str) -> None:
+    """End everything unless `found`."""
+    if not found:
+        sys.exit(f"packaging: {what}")
+
+
+def build(source: Path, out: Path) -> list[Path]:
+    """Build an sdist, and a wheel from it; return both, the wheel first."""
+    out.mkdir()
+    command = [sys.executable, "-m", "build", "--outdir", str(out), str(source)]
+    done = subprocess.run(command, env=CLEAN, capture_output=True, text=True)
+    expect(done.returncode == 0, f"{source.name} cannot be built\n{done.stdout}{done.stderr}")
+    return sorted(out.iterdir(), key=lambda path: path.suffix != ".whl")
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    """The wheel holds the code, the built-ins and the presets; the sdist also what tests them."""
+    inside = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in inside if ".dist-info" not in name}
+    expect(tops == {"encoderkit", "encoderkit_builtin"}, f"the wheel holds {sorted(tops)}")
+    presets = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
+    for name in ["encoderkit/py.typed", *(f"encoderkit/{preset}" for preset in presets)]:
+        expect(name in inside, f"the wheel lacks {name}")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ["conf/config.yaml", "tests/test_architecture.py", "constraints.txt", "Makefile"]:
+        expect(name in files, f"the sdist lacks {name}")
+
+
+def check_commands(site: Site) -> None:
+    """What a newcomer types first works, and help does not wait for torch."""
+    site.run("python", "-c", FREE_OF_TORCH)
+    expect(
+        "usage" in site.run("python", "-m", "encoderkit", "--help").lower(), "no usage in --help"
+    )
+    expect("rmsnorm" in site.run("encoderkit", "show", "norm=rmsnorm"), "show lacks the norm")
+    site.run("encoderkit", "train", "train=smoke", "task=sort")
+    expect((site.foreign / "runs" / "train").is_dir(), "train left nothing in runs/train")
+
+
+def check_start(site: Site) -> None:
+    """Help comes fast: the best of five, since other work on the machine only ever adds."""
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        site.run("encoderkit", "--help")
+        taken.append(time.perf_counter() - start)
+    print(f"   --help takes {min(taken):.2f} s", flush=True)
+    expect(min(taken) < START_LIMIT, f"--help takes {min(taken):.2f} s, more than {START_LIMIT}")
+
+
+def check_stranger(site: Site, wheel: Path) -> None:
+    """A stranger's wheel adds a norm everywhere, and is gone when it is uninstalled."""
+    expect("dyt" not in site.run("encoderkit", "parts", "norm"), "dyt is there before its plugin")
+    site.pip("install", "--no-deps", wheel)
+    for command in (["parts", "norm"], ["train", "--help"], ["show", "norm=dyt", "norm.alpha=0.7"]):
+        expect("dyt" in site.run("encoderkit", *command), f"{command} does not show dyt")
+    site.run("encoderkit", "train", "train=smoke", "task=sort", "norm=dyt", "norm.alpha=0.7")
+    site.pip("uninstall", "-y", "encoderkit-dyt")
+    expect("dyt" not in site.run("encoderkit", "parts", "norm"), "dyt outlives its plugin")
+
+
+def check_install(site: Site, what: Iterable[str | Path], home: Path) -> None:
+    """Install over the former one, and see that the commands run what was installed."""
+    site.pip("uninstall", "-y", "encoderkit")
+    site.pip("install", "--no-deps", *what)
+    found = Path(site.run("python", "-c", WHERE).strip())
+    expect(found.is_relative_to(home), f"{found} runs, which is not below {home}")
+    check_commands(site)
+
+
+def main() -> None:
+    """Run all checks."""
+    with tempfile.TemporaryDirectory(prefix="encoderkit-packaging-") as name:
+        place = Path(name).resolve()
+        print("-- build", flush=True)
+        wheel, sdist = build(ROOT, place / "dist")
+        stranger, _ = build(DYT, place / "dist-dyt")
+        check_contents(wheel, sdist)
+        site = Site(place)
+        print("-- wheel, with all that it asks for", flush=True)
+        site.pip("install", "-c", ROOT / "constraints.txt", wheel)
+        site.pip("check")
+        check_install(site, [wheel], place / "venv")
+        check_start(site)
+        print("-- a stranger's wheel beside it", flush=True)
+        check_stranger(site, stranger)
+        print("-- sdist", flush=True)
+        check_install(site, [sdist], place / "venv")
+        print("-- editable", flush=True)
+        check_install(site, ["-e", ROOT], ROOT)
+    print("packaging: wheel, sdist, editable install and a stranger's plugin work", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""`python -m encoderkit` is the `encoderkit` command."""
+
+import sys
+
+from encoderkit.cli import main
+
+sys.exit(main())

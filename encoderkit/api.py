@@ -1,0 +1,120 @@
+"""The door for plugin authors. Nothing here imports torch.
+
+A plugin is a module with two things in it: `API_VERSION`, the `VERSION` below that it was written
+for, and one or both of the hooks of `Hooks`, marked with `@hookimpl`. It is found through the
+entry-point group `encoderkit.plugins`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pluggy
+
+VERSION = 1
+
+Kind = Literal["norm", "placement", "ffn", "attention", "position", "init", "task"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Layout = Literal["packed", "dense"]
+
+hookspec = pluggy.HookspecMarker("encoderkit")
+hookimpl = pluggy.HookimplMarker("encoderkit")
+
+
+@dataclass(slots=True, kw_only=True)
+class Options:
+    """The base of every part's own options: one `option(...)` a field, and nothing else.
+
+    Field types: bool, int, float, str, each also as `X | None`, `list[X]` and `dict[str, X]`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What values an option takes, beside its type."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] | None = None
+
+    def refusal(self, value: Any) -> str:
+        """Return what is wrong with `value`, in words, or an empty string."""
+        if self.choices is not None and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        # Each bound is tested as "not (value inside)", so that NaN is refused too.
+        if self.above is not None and not value > self.above:
+            return f"must be above {self.above:g}"
+        if self.at_least is not None and not value >= self.at_least:
+            return f"must be at least {self.at_least:g}"
+        if self.below is not None and not value < self.below:
+            return f"must be below {self.below:g}"
+        if self.at_most is not None and not value <= self.at_most:
+            return f"must be at most {self.at_most:g}"
+        return ""
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare one option: its default, its line of documentation and its range.
+
+    A default of `...` makes the option required. Lists and mappings are copied for each instance.
+    """
+    allowed = Range(above, at_least, below, at_most, choices)
+    about = {"doc": doc, "range": allowed}
+    if default is ...:
+        return field(metadata=about)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy.copy(default), metadata=about)
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a part declares about itself; each is checked, and a false one is a fault."""
+
+    batch_coupled: bool = False  # in training, a token's output depends on the other sequences
+    layouts: frozenset[Layout] = frozenset({"packed", "dense"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One choice of one kind: its name, where its code is, its options, a line of text.
+
+    `target` is "module:attribute", imported when the part is first built; `None` means that the
+    choice takes its sublayer away.
+    """
+
+    kind: Kind
+    name: str
+    target: str | None
+    summary: str
+    options: type[Options] = Options
+    traits: Traits = dataclasses.field(default_factory=Traits)
+
+
+class Hooks:
+    """All hooks there are."""
+
+    @hookspec
+    def encoderkit_parts(self) -> Iterable[Part]:  # type: ignore[empty-body]
+        """Return the parts that this plugin adds."""
+
+    @hookspec
+    def encoderkit_presets(self) -> Path:  # type: ignore[empty-body]
+        """Return a directory with one folder a kind, each with presets as YAML files."""

@@ -1,0 +1,90 @@
+"""The `encoderkit` command: one module for each subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import encoderkit
+from encoderkit.errors import ConfigError, EncoderkitError
+
+COMMANDS = {
+    "train": "train one encoder (with -m: a Hydra multirun)",
+    "sweep": "train every variant of a grid, one process each, and resume by itself",
+    "compare": "compare the variants of a sweep",
+    "parts": "list every part and preset that can be chosen",
+    "explain": "show a configuration's equations, shapes and parameters",
+    "show": "show a resolved configuration and where each value comes from",
+}
+
+HELP = """usage: encoderkit COMMAND [ARGUMENTS]
+
+The bench on which Transformer encoders are compared.
+
+commands:
+{commands}
+
+examples:
+  encoderkit train norm=rmsnorm ffn=swiglu
+  encoderkit sweep norm=layernorm,rmsnorm placement=pre,post seeds=3
+  encoderkit compare
+  encoderkit explain model=base ffn=swiglu
+
+Each command has --help. Completion in bash: eval "$(encoderkit --shell-completion install=bash)"
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return 0 when good, 1 failed, 2 wrong usage, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        rows = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
+        print(HELP.format(commands=rows), end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"encoderkit {encoderkit.__version__}")
+        return 0
+    debug = "--debug" in words
+    try:
+        return _run(words[0], [word for word in words[1:] if word != "--debug"])
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone
+        return 0
+    except EncoderkitError as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            cause = f"{type(error).__name__}: {error}"
+            print(f"encoderkit failed: {cause}\nRun it again with --debug.", file=sys.stderr)
+        return 1
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    if command in ("-sc", "--shell-completion"):
+        from encoderkit.cli import completion
+
+        return completion.run(arguments)
+    if command not in COMMANDS:
+        from encoderkit.errors import nearest
+
+        hint = nearest(command, COMMANDS)
+        print(
+            f"encoderkit: there is no command {command!r}. {hint}\n"
+            f"The commands are {', '.join(COMMANDS)}.",
+            file=sys.stderr,
+        )
+        return 2
+    module = importlib.import_module(f"encoderkit.cli.{command}")
+    return int(module.run(module.parser().parse_intermixed_args(arguments)))

@@ -1,0 +1,56 @@
+"""What the commands' parsers share: overrides, configuration directories, the table of choices."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from encoderkit.config.presets import GROUPS, Presets
+from encoderkit.plugins import registry
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help ends with the choices that are installed now."""
+
+    def format_help(self) -> str:
+        """Return argparse's help, then every group with its choices."""
+        presets = Presets(registry())
+        rows = [f"  {group}={_names(presets, group)}" for group in GROUPS if presets.groups[group]]
+        more = "Options of a part are set as KIND.OPTION=VALUE (norm.eps=1e-5): `encoderkit parts`."
+        return super().format_help() + "\nchoices:\n" + "\n".join(rows) + f"\n\n{more}\n"
+
+
+def _names(presets: Presets, group: str) -> str:
+    names = []
+    for name, source in presets.groups[group].items():
+        stranger = not source.owner.startswith("encoderkit ")
+        names.append(f"{name} [{source.owner}]" if stranger else name)
+    return " | ".join(names)
+
+
+def parser(command: str, about: str, examples: str) -> argparse.ArgumentParser:
+    """Return a parser that takes overrides, and says what can be chosen in its help."""
+    made = _Parser(
+        prog=f"encoderkit {command}",
+        description=about,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
+    made.add_argument(
+        "--config-dir",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="a directory with presets of your own, such as DIR/ffn/mine.yaml",
+    )
+    made.add_argument("--debug", action="store_true", help="show tracebacks")
+    return made
+
+
+def report_broken_plugins() -> None:
+    """Print one line on stderr for each plugin that was left out."""
+    for problem in registry().problems:
+        print(f"warning: {problem}", file=sys.stderr)

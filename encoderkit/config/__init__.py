@@ -1,0 +1,1 @@
+"""From a request (override strings, a mapping, typed options) to one checked `Config`."""

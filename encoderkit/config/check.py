@@ -1,0 +1,257 @@
+"""Check a plain nested mapping against the registry and make it a `Config`, finding all faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from encoderkit.api import KINDS, Options, Range
+from encoderkit.config.schema import SETTINGS, Chosen, Config
+from encoderkit.errors import ConfigError, Fault, nearest
+from encoderkit.registry import Registry
+
+SCHEMA = 1
+SEEDS = ("seed", "seed_init", "seed_data")
+SUBLAYERS = ("attention", "ffn")
+_WORDS = {bool: "true or false", int: "an integer", float: "a finite number", str: "text"}
+
+
+def check(tree: Mapping[str, Any], registry: Registry) -> Config:
+    """Return the typed form of a resolved configuration, with whole paths and no presets in it.
+
+    Errors: ConfigError with every fault there is.
+    """
+    config, faults = inspect(tree, registry)
+    if config is None:
+        raise ConfigError(faults)
+    return config
+
+
+def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None, list[Fault]]:
+    """Return the typed form, or None with all the faults."""
+    faults = code_faults(tree)
+    values: dict[str, Any] = {}
+    for key in ("schema", *SEEDS):
+        value = tree.get(key, SCHEMA if key == "schema" else 0)
+        if faults and key in SEEDS[1:] and value == tree.get("seed"):
+            continue  # follows `seed`, whose fault is named
+        values[key] = _leaf(value, int, key, faults)
+    if values.pop("schema") not in (SCHEMA, None):
+        faults.append(
+            Fault(f"schema={show(tree['schema'])}", f"this encoderkit reads schema {SCHEMA}.")
+        )
+    for kind in KINDS:
+        values[kind] = _choose(kind, tree.get(kind, {}), registry, faults)
+    for group, options in SETTINGS.items():
+        label = f"the {group} settings"
+        values[group] = _fill(options, tree.get(group, {}), group, label, faults)
+    for key in tree:
+        if key not in (*KINDS, *SETTINGS, *SEEDS, "schema") and not str(key).startswith("_"):
+            known = (*KINDS, *SETTINGS, *SEEDS, "experiment")
+            hint = nearest(str(key), known) or f"There are {', '.join(known)}."
+            faults.append(Fault(f"{key}={show(tree[key])}", "there is no such key.", hint))
+    if faults:
+        return None, faults
+    config = Config(**values)
+    return (None, wrong) if (wrong := _consistent(config)) else (config, [])
+
+
+def code_faults(tree: Any, path: str = "") -> list[Fault]:
+    """Return a fault for every key that asks Hydra to call something."""
+    found: list[Fault] = []
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            where = f"{path}.{key}" if path else str(key)
+            if str(key) in ("_target_", "_partial_", "_args_", "_recursive_", "_convert_"):
+                problem = "a configuration names parts, never code."
+                found.append(Fault(f"{where}={show(value)}", problem, f"Remove {key}."))
+            found += code_faults(value, where)
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            found += code_faults(value, f"{path}[{index}]")
+    return found
+
+
+def _choose(kind: str, node: Any, registry: Registry, faults: list[Fault]) -> Chosen | None:
+    """Return the part that a node such as {part: rmsnorm, eps: 1e-5} names, with its options."""
+    if not isinstance(node, Mapping):
+        faults.append(Fault(f"{kind}={show(node)}", "must be a choice, or a mapping with `part`."))
+        return None
+    name = node.get("part")
+    if (kind, name) not in registry.entries:
+        faults.append(unknown_choice(kind, name, registry.names(kind), registry))
+        return None
+    entry = registry.entries[(kind, str(name))]
+    own = {key: value for key, value in node.items() if key != "part"}
+    options = _fill(entry.part.options, own, kind, f"{name}, {entry.owner}", faults)
+    return None if options is None else Chosen(entry, options)
+
+
+def unknown_choice(kind: str, name: Any, known: list[str], registry: Registry) -> Fault:
+    """Return the fault of a choice that does not exist, with any plugin that failed to load."""
+    hint = nearest(str(name), known)
+    broken = "".join(f" ({problem})" for problem in registry.problems)
+    where = f"{kind}={show(name)}"
+    return Fault(where, f"must be one of {', '.join(known)}.", (hint + broken).strip())
+
+
+def _fill(
+    options: type[Options], node: Any, path: str, label: str, faults: list[Fault]
+) -> Options | None:
+    """Return an instance of `options` with the node's values, or None when any is wrong."""
+    if not isinstance(node, Mapping):
+        faults.append(Fault(f"{path}={show(node)}", "must be a mapping of options."))
+        return None
+    before = len(faults)
+    specs = {spec.name: spec for spec in dataclasses.fields(options)}
+    for key, value in node.items():
+        if key not in specs and key not in ("_target_", "_partial_"):
+            close = nearest(str(key), specs).replace("mean ", f"mean {path}.")
+            problem = f"there is no such option ({label})."
+            hint = close or f"It has {', '.join(specs) or 'none'}."
+            faults.append(Fault(f"{path}.{key}={show(value)}", problem, hint))
+    filled: dict[str, Any] = {}
+    hints = get_type_hints(options)
+    for name, spec in specs.items():
+        if name in node:
+            value = node[name]
+            about = _Hint(spec, f"{path}.{name}", label)
+            filled[name] = _leaf(value, hints[name], f"{path}.{name}", faults, about)
+        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+            faults.append(Fault(f"{path}.{name}", f"is missing and has no default ({label})."))
+    return None if len(faults) > before else options(**filled)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Hint:
+    """What a fault of one option needs to say: its range, its owner, a value to type."""
+
+    spec: dataclasses.Field[Any]
+    path: str
+    label: str
+
+    @property
+    def range(self) -> Range:
+        declared: Range = self.spec.metadata.get("range", Range())
+        return declared
+
+    @property
+    def advice(self) -> str:
+        usable = self.spec.default not in (dataclasses.MISSING, None)
+        return f"Try {self.path}={show(self.spec.default)}." if usable else ""
+
+
+def _leaf(value: Any, hint: Any, path: str, faults: list[Fault], about: _Hint | None = None) -> Any:
+    """Return the value fitted to its type and range; note a fault and return None otherwise."""
+    label = f" ({about.label})" if about else ""
+    advice = about.advice if about else f"Try {path}=0."
+    if value == "???":
+        faults.append(Fault(path, f"is missing and must be given{label}.", advice))
+        return None
+    choices = about.range.choices if about else None
+    if isinstance(value, bool) and choices and str(value).lower() in choices:
+        value = str(
+            value
+        ).lower()  # final_norm=true: YAML and Hydra read a bool where a word is meant
+    try:
+        fitted = fit(value, hint)
+    except TypeError as error:
+        faults.append(Fault(f"{path}={show(value)}", f"must be {error}{label}.", advice))
+        return None
+    refusal = "" if about is None or fitted is None else about.range.refusal(fitted)
+    if about is None and fitted < 0:
+        refusal = "must be at least 0"
+    if refusal:
+        faults.append(Fault(f"{path}={show(value)}", f"{refusal}{label}.", advice))
+        return None
+    return fitted
+
+
+def fit(value: Any, hint: Any) -> Any:
+    """Return `value` as the type `hint`, without guessing.
+
+    Errors: TypeError with what the value must be, in words.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        wanted = []
+        for option in inner:
+            try:
+                return fit(value, option)
+            except TypeError as error:
+                wanted.append(str(error))
+        raise TypeError(" or ".join(wanted))
+    if hint is types.NoneType:
+        if value is None:
+            return None
+        raise TypeError("null")
+    if origin is list:
+        if isinstance(value, list | tuple):
+            return [fit(item, inner[0]) for item in value]
+        raise TypeError(f"a list, each item {_WORDS[inner[0]]}")
+    if origin is dict:
+        if isinstance(value, Mapping):
+            return {str(key): fit(item, inner[1]) for key, item in value.items()}
+        raise TypeError(f"a mapping, each value {_WORDS[inner[1]]}")
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return float(value)
+    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise TypeError(_WORDS[hint])
+
+
+def _consistent(config: Config) -> list[Fault]:
+    """Return what is wrong between values, and set those that follow from others."""
+    model, train = config.model, config.train
+    faults = []
+    if model.d_model % model.n_heads:
+        fits = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
+        close = min(fits, key=lambda h: abs(h - model.n_heads))
+        where = f"model.n_heads={model.n_heads}"
+        problem = f"must divide model.d_model={model.d_model}."
+        faults.append(Fault(where, problem, f"Try model.n_heads={close}."))
+    for name in model.sublayers:
+        if name not in SUBLAYERS:
+            allowed = f"a sublayer is one of {', '.join(SUBLAYERS)}, not {name}."
+            hint = "Try model.sublayers=[attention,ffn]."
+            faults.append(Fault(f"model.sublayers={show(model.sublayers)}", allowed, hint))
+    if train.accumulate > train.batch:
+        where = f"train.accumulate={train.accumulate}"
+        problem = f"must be at most train.batch={train.batch}: a micro-batch needs a sequence."
+        faults.append(Fault(where, problem, f"Try train.accumulate={train.batch}."))
+    if train.warmup > train.steps:
+        where = f"train.warmup={train.warmup}"
+        problem = f"must be at most train.steps={train.steps}."
+        faults.append(Fault(where, problem, f"Try train.warmup={train.steps // 10}."))
+    if model.d_ff is None:
+        model.d_ff = 4 * model.d_model
+    return faults
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Return a configuration as nested plain values: what config.yaml holds, and `check` reads."""
+    tree: dict[str, Any] = {"schema": SCHEMA}
+    for kind in KINDS:
+        chosen: Chosen = getattr(config, kind)
+        tree[kind] = {"part": chosen.entry.part.name, **dataclasses.asdict(chosen.options)}
+    tree |= {group: dataclasses.asdict(getattr(config, group)) for group in SETTINGS}
+    return tree | {seed: getattr(config, seed) for seed in SEEDS}
+
+
+def show(value: Any) -> str:
+    """Return a value as one would type it, cut to 60 characters."""
+    if value is None or isinstance(value, bool):
+        text = {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, list | tuple):
+        text = f"[{','.join(show(item) for item in value)}]"
+    elif isinstance(value, Mapping):
+        text = "{" + ",".join(f"{key}:{show(item)}" for key, item in value.items()) + "}"
+    elif isinstance(value, float):
+        text = repr(value).replace("e-0", "e-")
+    else:
+        text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,106 @@
+"""One road from whatever a caller gives (strings, a mapping, typed options) to a `Config`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from encoderkit.api import KINDS, Options
+from encoderkit.config.check import check, inspect, show, unknown_choice
+from encoderkit.config.presets import Presets
+from encoderkit.config.schema import SETTINGS, Config
+from encoderkit.errors import ConfigError, Fault
+from encoderkit.plugins import registry
+from encoderkit.registry import Registry
+
+
+def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
+    """Return the checked configuration that a request describes.
+
+    A request is override strings ("norm=rmsnorm", "model.d_model=256"), or one mapping
+    ({"norm": "rmsnorm", "model": {"d_model": 256}}, values may be typed options), a DictConfig, or
+    a Config. Only strings need Hydra.
+
+    Errors: ConfigError with every fault of the request.
+    """
+    if len(request) == 1 and isinstance(request[0], Config):
+        return request[0]
+    if len(request) == 1 and isinstance(request[0], DictConfig):
+        request = (OmegaConf.to_container(request[0], resolve=True),)
+    if len(request) == 1 and isinstance(request[0], Mapping):
+        return check(_expand(request[0], Presets(registry(), config_dirs)), registry())
+    strings = [item for item in request if isinstance(item, str)]
+    if len(strings) < len(request):
+        kinds = ", ".join(type(item).__name__ for item in request)
+        hint = 'Try build("norm=rmsnorm") or build({"norm": "rmsnorm"}).'
+        raise ConfigError([Fault("request", f"strings, or one mapping; not {kinds}.", hint)])
+    from encoderkit.config.compose import Composer  # needs Hydra, so only where it is used
+
+    with Composer(registry(), config_dirs) as composer:
+        return composer.configure(strings)
+
+
+def _expand(request: Mapping[Any, Any], presets: Presets) -> dict[str, Any]:
+    """Return the full tree of a mapping: presets opened, groups not named at their defaults."""
+    tree = _undotted(request, presets.registry)
+    faults: list[Fault] = []
+    for group in (*KINDS, "model", "train"):
+        given = tree.get(group, {})
+        choice_key = "part" if group in KINDS else "preset"
+        node = {choice_key: given} if isinstance(given, str) else given
+        if not isinstance(node, Mapping):
+            continue  # check names the fault
+        name = str(node.get(choice_key, presets.default(group)))
+        if name not in presets.groups[group]:
+            known = list(presets.groups[group])
+            faults.append(unknown_choice(group, name, known, presets.registry))
+            tree.pop(group, None)
+            continue
+        own = {key: value for key, value in node.items() if key != choice_key}
+        tree[group] = presets.read(group, name) | own
+    if faults:
+        _, more = inspect(tree, presets.registry)
+        wrong = {fault.where.partition("=")[0] for fault in faults}
+        raise ConfigError(faults + [f for f in more if f.group not in wrong])
+    for seed in ("seed_init", "seed_data"):
+        tree.setdefault(seed, tree.get("seed", 0))
+    return tree
+
+
+def _undotted(request: Mapping[Any, Any], registry: Registry) -> dict[str, Any]:
+    """Return a copy in which {"model.d_model": 8} is nested and typed options are mappings."""
+    tree: dict[str, Any] = {}
+    for key, value in request.items():
+        group, _, leaf = str(key).partition(".")
+        if isinstance(value, Options):
+            value = _untyped(group, value, registry)
+        choice = "part" if group in KINDS else "preset"
+        if leaf or group in tree:
+            held = tree.get(group, {})
+            held = {choice: held} if isinstance(held, str) else dict(held)
+            new = {leaf: value} if leaf else {choice: value} if isinstance(value, str) else value
+            tree[group] = held | new
+        else:
+            tree[group] = dict(value) if isinstance(value, Mapping) else value
+    return tree
+
+
+def _untyped(group: str, options: Options, registry: Registry) -> dict[str, Any]:
+    """Return typed options as a mapping, with the name of the one part that takes them."""
+    values = dataclasses.asdict(options)
+    if group in SETTINGS:
+        return values
+    fits = [
+        entry.part.name
+        for entry in registry
+        if entry.part.kind == group and entry.part.options is type(options)
+    ]
+    if len(fits) == 1:
+        return {"part": fits[0], **values}
+    problem = f"{len(fits)} parts take these options ({', '.join(fits) or 'none'})."
+    hint = f'Give a mapping: {{"{group}": {{"part": NAME, ...}}}}.'
+    raise ConfigError([Fault(f"{group}={show(type(options).__name__)}", problem, hint)])

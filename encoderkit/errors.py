@@ -1,0 +1,73 @@
+"""Every error that encoderkit raises on purpose.
+
+EncoderkitError
+├── ConfigError       a request that cannot be served: all its faults at once
+├── PluginError       a plugin, or a part of one, that breaks its contract
+├── InputError        tensors or files that a call cannot take
+├── CheckpointError   a checkpoint that is missing, damaged or of another run
+└── StoreError        a results directory that cannot be read or written
+
+The command line prints the message alone; `--debug` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class EncoderkitError(Exception):
+    """The base of all errors below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with a request: where it stands, what is wrong, what to type instead."""
+
+    where: str
+    problem: str
+    hint: str = ""
+
+    @property
+    def group(self) -> str:
+        """The first word of the place: `norm` in `norm.eps=-1`."""
+        return self.where.partition("=")[0].partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}" + (f" {self.hint}" if self.hint else "")
+
+
+class ConfigError(EncoderkitError):
+    """All faults of one request."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        lines = [str(fault) for fault in self.faults]
+        head = f"{len(lines)} faults in this request:\n  " if len(lines) > 1 else ""
+        super().__init__(head + "\n  ".join(lines))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Fault, ...]]]:
+        return type(self), (self.faults,)
+
+
+class PluginError(EncoderkitError):
+    """A plugin, or a part of one, that breaks its contract."""
+
+
+class InputError(EncoderkitError):
+    """Tensors or files that a call cannot take."""
+
+
+class CheckpointError(EncoderkitError):
+    """A checkpoint that is missing, damaged or of another run."""
+
+
+class StoreError(EncoderkitError):
+    """A results directory that cannot be read or written."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return 'Did you mean x?' for the closest known word, or nothing when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"Did you mean {close[0]}?" if close else ""

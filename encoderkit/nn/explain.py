@@ -1,0 +1,93 @@
+"""What a configuration builds, as data: its equation, and where its parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from torch import nn
+
+from encoderkit.config.schema import Config
+from encoderkit.nn.base import NoNorm
+from encoderkit.nn.build import build_stack
+from encoderkit.nn.stack import EncoderStack, Sublayer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The parameters of one part, over all layers; `share` is of the whole stack."""
+
+    slot: str
+    part: str
+    shape: str
+    parameters: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One equation a line; one row a part; the number of parameters."""
+
+    equation: list[str]
+    rows: list[Row]
+    parameters: int
+
+
+def explain(config: Config) -> Explanation:
+    """Return what the stack of a configuration computes, and where its parameters are.
+
+    Embedding and head belong to a task and are not counted. Nothing is allocated.
+
+    Errors: ConfigError, PluginError.
+    """
+    stack = build_stack(config, device="meta")
+    total = sum(p.numel() for p in stack.parameters())
+    rows = []
+    for slot, part, modules in _parts(stack, config):
+        count = sum(p.numel() for module in modules for p in module.parameters())
+        share = count / total if total else 0.0
+        rows.append(Row(slot, part, _shape(modules[0]), count, share))
+    return Explanation(_equation(stack, config), rows, total)
+
+
+def _layers(stack: EncoderStack) -> list[dict[str, Sublayer]]:
+    return [dict(cast(nn.ModuleDict, layer).items()) for layer in stack.layers]  # type: ignore[arg-type]
+
+
+def _parts(stack: EncoderStack, config: Config) -> Iterator[tuple[str, str, list[nn.Module]]]:
+    """Yield slot, part name and the modules of all layers, for each part in use."""
+    for name, module in stack.position.items():
+        yield "position", name, [module]
+    layers, norm = _layers(stack), config.norm.entry.part.name
+    for slot in layers[0]:
+        branches: list[nn.Module] = [layer[slot].branch for layer in layers]
+        yield slot, _name(config, slot), branches
+        placements: list[nn.Module] = [layer[slot].placement for layer in layers]
+        yield slot, f"{config.placement.entry.part.name} with {norm}", placements
+    if not isinstance(stack.final, NoNorm):
+        yield "final", norm, [stack.final]
+
+
+def _name(config: Config, slot: str) -> str:
+    chosen = config.attention if slot.startswith("attention") else config.ffn
+    return chosen.entry.part.name
+
+
+def _shape(module: nn.Module) -> str:
+    """Return the tensors of one module, those of one shape together: q, k, v, out (64, 64)."""
+    names: dict[str, list[str]] = {}
+    for path, parameter in module.named_parameters():
+        names.setdefault(str(tuple(parameter.shape)), []).append(path.removesuffix(".weight"))
+    return "; ".join(f"{', '.join(held)} {shape}" for shape, held in names.items())
+
+
+def _equation(stack: EncoderStack, config: Config) -> list[str]:
+    """Return one line for each sublayer, then what its letters stand for."""
+    lines = []
+    for slot, sublayer in _layers(stack)[0].items():
+        lines.append(f"x = {sublayer.placement.equation}, f = {slot}: {_name(config, slot)}")
+    lines.append(f"{len(stack.layers)} layers; N = {config.norm.entry.part.name}")
+    if not isinstance(stack.final, NoNorm):
+        lines.append("x = N(x) after the last layer")
+    return lines

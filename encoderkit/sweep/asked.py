@@ -1,0 +1,47 @@
+"""Signals as requests: the work that runs looks whether it was asked to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Asked:
+    """How often one was asked to stop, and by what last."""
+
+    def __init__(self, patience: int | None = None) -> None:
+        self.count = 0
+        self.last = ""
+        self._patience = patience
+
+    def __call__(self) -> str:
+        """Return why to stop, or an empty string."""
+        return self.last
+
+    def hear(self, number: int, frame: FrameType | None = None) -> None:
+        """Note one signal. Errors: KeyboardInterrupt when the patience is at its end."""
+        self.count += 1
+        self.last = signal.Signals(number).name
+        if self._patience is not None and self.count > self._patience:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def listen(*numbers: int, patience: int | None = None) -> Iterator[Asked]:
+    """Take the signals as requests while the block runs; only a main thread can.
+
+    After more than `patience` of them, KeyboardInterrupt is raised where the program stands.
+    """
+    asked = Asked(patience)
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, asked.hear) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

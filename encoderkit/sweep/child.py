@@ -1,0 +1,55 @@
+"""The inside of a cell's process: its log, its signals, its end."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from encoderkit.sweep.asked import Asked
+
+
+def main(log: Path, work: bytes, answer: Connection) -> None:
+    """Run a pickled (function, arguments) with all output in `log`, and send what it returns.
+
+    The function gets `stop=`, which returns why to stop, or an empty string. Ctrl-C reaches the
+    whole terminal, and is the runner's to hear; SIGTERM is the runner's word to stop.
+    """
+    _die_with_the_runner()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked = Asked()
+    signal.signal(signal.SIGTERM, asked.hear)
+    _redirect(log)
+    function, arguments = pickle.loads(work)
+    answer.send(function(*arguments, stop=asked))
+    answer.close()
+
+
+def _redirect(log: Path) -> None:
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(handle, stream.fileno())
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    os.close(handle)
+    faulthandler.enable()
+
+
+def _die_with_the_runner() -> None:
+    """End this process, whatever it does, as soon as the runner is gone.
+
+    The pipe behind a parent's sentinel has its other end in the runner alone.
+    """
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            wait([parent.sentinel])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()

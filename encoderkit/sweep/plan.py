@@ -1,0 +1,139 @@
+"""What a request would run: every cell checked, named and counted before the first one trains."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from encoderkit.config.check import plain
+from encoderkit.config.compose import Composer
+from encoderkit.config.identity import identity, part_versions
+from encoderkit.config.schema import Config, SweepOptions
+from encoderkit.errors import ConfigError, Fault, StoreError
+from encoderkit.fs import write_atomic
+from encoderkit.plugins import registry
+from encoderkit.sweep import axes, git, record, store
+from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.draft import Draft, Tasks
+
+_OWN = frozenset({"tree", "parts", "task", "git"})  # what a cell's own files say at length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The cells of a sweep, seed by seed, with where and how they run."""
+
+    directory: Path
+    cells: tuple[Cell, ...]
+    axes: tuple[str, ...]
+    baseline: str
+    merged: tuple[str, ...]  # labels that turned out to be another variant's cells, and whose
+    command: str
+    sweep: SweepOptions
+    threads: int
+
+    @property
+    def labels(self) -> list[str]:
+        """The variants, in the order they were asked for."""
+        return list(dict.fromkeys(cell.label for cell in self.cells))
+
+    def save(self) -> None:
+        """Write sweep.json into the plan's directory, which is made.
+
+        Errors: StoreError when it cannot be written.
+        """
+        cells = [dataclasses.asdict(cell) for cell in self.cells]
+        content = {
+            "schema": record.SCHEMA,
+            "axes": self.axes,
+            "baseline": self.baseline,
+            "merged": self.merged,
+            "command": self.command,
+            "cells": [{k: v for k, v in cell.items() if k not in _OWN} for cell in cells],
+        }
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.directory / store.SWEEP_FILE, record.dump(content))
+        except OSError as error:
+            raise StoreError(
+                f"{self.directory}: no results can be written there: {error.strerror}. "
+                "Try sweep.dir=DIR."
+            ) from error
+
+
+def plan(overrides: Sequence[str], *, config_dirs: Sequence[Path] = (), command: str = "") -> Plan:
+    """Return the checked plan of a sweep; nothing is written.
+
+    Errors: ConfigError with all faults of all cells; those of some cells only name them.
+    """
+    with Composer(registry(), config_dirs) as composer:
+        keys = composer.axes(overrides)
+        points = composer.expand(overrides)
+        _refuse_runner_axes(keys)
+        draft = Draft(composer, config_dirs)
+        for point in points:
+            draft.add(point, axes.label(point, keys))
+    cells, sweep = draft.finish(), draft.sweep
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    if sweep.baseline is None:
+        baseline = labels[0]
+    else:
+        baseline = axes.match(sweep.baseline, labels, "sweep.baseline")
+    return Plan(
+        directory=_directory(sweep, axes.digest(overrides)),
+        cells=tuple(cells),
+        axes=tuple(key for key in keys if key != "seed"),
+        baseline=baseline,
+        merged=tuple(draft.merged),
+        command=command,
+        sweep=sweep,
+        threads=draft.threads,
+    )
+
+
+def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tuple[Path, Cell]:
+    """Return the one cell of a request without axes, and the results directory it belongs in.
+
+    Errors: ConfigError with all faults; several values or seeds are faults.
+    """
+    with Composer(registry(), config_dirs) as composer:
+        config = composer.configure(overrides)
+        if config.sweep.seeds not in (1, [config.seed]):
+            fault = Fault(f"seeds={config.sweep.seeds}", "one run has one seed.", "Use seed=0.")
+            raise ConfigError([fault])
+        draft = Draft(composer, config_dirs)
+        draft.add(tuple(overrides), " ".join(axes.without_runner(overrides)) or axes.DEFAULT)
+        (cell,) = draft.finish()
+    return _directory(config.sweep, "train"), cell
+
+
+def planned(directory: Path, config: Config) -> Cell:
+    """Return the cell of the plan in `directory` that `config` is.
+
+    Errors: StoreError when the plan has no such cell.
+    """
+    found = store.sweep(directory)
+    facts = Tasks().facts(config)
+    wanted = identity(config, facts.data_hash)
+    for each in found["cells"] if found else []:
+        if each["id"] == wanted:
+            own = {"tree": plain(config), "parts": part_versions(config), "task": facts.about}
+            return Cell(**{**each, **own, "overrides": tuple(each["overrides"])}, git=git.state())
+    raise StoreError(f"{directory}: cell {wanted} is not in its plan. Run the sweep again.")
+
+
+def _refuse_runner_axes(keys: Sequence[str]) -> None:
+    hint = "Give one value; a list is sweep.seeds=[0,1]."
+    faults = [
+        Fault(key, "says how a sweep runs, and cannot vary within one.", hint)
+        for key in keys
+        if key.startswith(("sweep.", "run."))
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _directory(sweep: SweepOptions, name: str) -> Path:
+    return Path(sweep.dir) if sweep.dir is not None else store.ROOT / (sweep.name or name)

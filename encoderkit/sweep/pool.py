@@ -1,0 +1,209 @@
+"""Processes for work: one each, from a warm server that has imported torch and computed nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from encoderkit.sweep import child
+from encoderkit.sweep.asked import Asked, listen
+
+AGAIN = "again"  # what a function returns that wants to be called again later
+_PAUSE = 1.0  # seconds until then
+_TICK = 0.1  # seconds between two looks at clocks and signals
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A function for a process of its own, called as `function(*arguments, stop=...)`."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a piece of work ended: with a value, or by `cause`: died, timeout, interrupted."""
+
+    value: Any
+    seconds: float
+    cause: str = ""
+    words: str = ""
+
+
+class Events:
+    """What a pool tells; this one does not listen."""
+
+    def started(self, work: Work) -> None:
+        """A process was started."""
+
+    def ended(self, work: Work, ending: Ending) -> None:
+        """A process is gone."""
+
+    def postponed(self, work: Work) -> None:
+        """The work asked to be called again later."""
+
+    def tick(self) -> None:
+        """Some time has passed."""
+
+
+@dataclass(slots=True)
+class _Child:
+    work: Work
+    process: BaseProcess
+    answer: Connection
+    began: float = field(default_factory=time.monotonic)
+    cause: str = ""
+
+    def end(self, cause: str, *, at_once: bool) -> None:
+        """Order the process to end, or kill it; the first cause stands."""
+        self.cause = self.cause or cause
+        if at_once:
+            self.process.kill()
+        else:
+            self.process.terminate()
+
+    def ending(self) -> Ending:
+        """Return how the process, which is gone, ended."""
+        self.process.join()
+        seconds = time.monotonic() - self.began
+        try:
+            value = self.answer.recv() if self.answer.poll() else None
+        except (EOFError, OSError):
+            value = None
+        self.answer.close()
+        if value is not None:
+            return Ending(value, seconds)
+        return Ending(None, seconds, self.cause or "died", _last_words(self.process.exitcode or 0))
+
+
+@dataclass(slots=True)
+class Pool:
+    """Runs pieces of work, `jobs` at once; `preload` names the modules of the warm server."""
+
+    jobs: int
+    timeout: float | None = None
+    grace: float = 20.0  # seconds between the order to stop and the kill
+    preload: Sequence[str] = ()
+
+    def run(self, works: Sequence[Work], events: Events) -> bool:
+        """Run all of it, and return whether Ctrl-C cut it short.
+
+        The first Ctrl-C orders what runs to stop, the second kills it.
+        """
+        session = _Session(self, _context(self.preload), deque(works), events)
+        with listen(signal.SIGINT) as asked:
+            try:
+                while session.busy:
+                    session.step(asked)
+            finally:
+                session.kill()
+            return asked.count > 0
+
+
+@dataclass(slots=True)
+class _Session:
+    """One call of `Pool.run`."""
+
+    pool: Pool
+    context: BaseContext
+    queue: deque[Work]
+    events: Events
+    later: list[tuple[float, Work]] = field(default_factory=list)
+    running: list[_Child] = field(default_factory=list)
+    _stopping: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.queue or self.later or self.running)
+
+    def step(self, asked: Asked) -> None:
+        """Start what can start, wait a little, and see who has ended."""
+        if asked.count:
+            self._interrupt(at_once=asked.count > 1)
+        due = [work for when, work in self.later if when <= time.monotonic()]
+        self.later = [(when, work) for when, work in self.later if work not in due]
+        self.queue.extend(due)
+        while self.queue and len(self.running) < self.pool.jobs:
+            self._start(self.queue.popleft())
+        gone = set(wait([c.process.sentinel for c in self.running], _TICK))
+        if not self.running:
+            time.sleep(_TICK)
+        for each in [c for c in self.running if c.process.sentinel in gone]:
+            self._collect(each)
+        self._time_out()
+        self.events.tick()
+
+    def kill(self) -> None:
+        """Leave no process behind, whatever happened."""
+        for each in self.running:
+            each.end("interrupted", at_once=True)
+            each.process.join()
+
+    def _start(self, work: Work) -> None:
+        answer, sender = self.context.Pipe(duplex=False)
+        parcel = pickle.dumps((work.function, work.arguments))
+        # The context's type does not say so, but each has its Process.
+        process = self.context.Process(  # type: ignore[attr-defined]
+            target=child.main, args=(work.log, parcel, sender), name=work.name
+        )
+        process.start()
+        sender.close()
+        self.running.append(_Child(work, process, answer))
+        self.events.started(work)
+
+    def _collect(self, each: _Child) -> None:
+        self.running.remove(each)
+        ending = each.ending()
+        if ending.value == AGAIN:
+            self.later.append((time.monotonic() + _PAUSE, each.work))
+            self.events.postponed(each.work)
+        else:
+            self.events.ended(each.work, ending)
+
+    def _time_out(self) -> None:
+        limit = self.pool.timeout
+        for each in self.running:
+            if limit is not None and time.monotonic() - each.began > limit:
+                each.end("timeout", at_once=True)
+
+    def _interrupt(self, *, at_once: bool) -> None:
+        self.queue.clear()
+        self.later.clear()
+        if self._stopping is None:
+            self._stopping = time.monotonic()
+            for each in self.running:
+                each.end("interrupted", at_once=False)
+        if at_once or time.monotonic() - self._stopping > self.pool.grace:
+            for each in self.running:
+                each.end("interrupted", at_once=True)
+
+
+def _context(preload: Sequence[str]) -> BaseContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    return context
+
+
+def _last_words(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    try:
+        name = f" ({signal.Signals(-code).name})"
+    except ValueError:
+        name = ""
+    return f"its process was killed by signal {-code}{name}"

@@ -1,0 +1,121 @@
+"""A run's record: everything about it but its curves, as strict JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from encoderkit.errors import StoreError
+from encoderkit.fs import write_atomic
+
+SCHEMA = 1
+FILE = "record.json"
+
+RESULTS = frozenset({"ok", "stalled", "nonfinite", "spiked"})  # ended by itself: never run again
+FAILURES = frozenset({"error", "killed", "timeout"})
+INTERRUPTED = "interrupted"
+RUNNING = "running"
+STATES = RESULTS | FAILURES | {INTERRUPTED, RUNNING}
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """What is known of one run. Bytes, seconds (monotonic), UTC stamps; unknown is null."""
+
+    schema: int = SCHEMA
+    id: str
+    label: str
+    overrides: list[str]
+    state: str = RUNNING
+    reason: str = ""
+    traceback: str = ""
+    seeds: dict[str, int]
+    parts: dict[str, Any] = field(default_factory=dict)
+    budget: dict[str, int] = field(default_factory=dict)
+    data_hash: str = ""
+    task: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    decay_groups: dict[str, list[str]] = field(default_factory=dict)
+    tokens: int = 0
+    steps: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    started: str
+    ended: str | None = None
+    reproduce: str
+
+    @property
+    def done(self) -> bool:
+        """Whether the run ended by itself, so that it is never run again."""
+        return self.state in RESULTS
+
+
+def now() -> str:
+    """Return the time as a UTC stamp, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def strict(value: Any) -> Any:
+    """Return `value` with every number that JSON cannot say as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(name): strict(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(inner) for inner in value]
+    return value
+
+
+def dump(value: Any) -> bytes:
+    """Return `value` as readable strict JSON."""
+    return (json.dumps(strict(value), indent=2, allow_nan=False) + "\n").encode()
+
+
+def save(record: Record, directory: Path) -> None:
+    """Write the record of `directory` atomically. Errors: OSError."""
+    write_atomic(directory / FILE, dump(dataclasses.asdict(record)))
+
+
+def load(directory: Path) -> Record:
+    """Read the record of `directory`.
+
+    Errors: StoreError that names the file and what is wrong with it.
+    """
+    path = directory / FILE
+    try:
+        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return _record(found, directory)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise StoreError(f"{path}: not a record: {_words(error)}.") from error
+
+
+def _record(found: Any, directory: Path) -> Record:
+    if not isinstance(found, dict):
+        raise ValueError("it holds no mapping")
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"schema {found.get('schema')!r}, and this encoderkit reads {SCHEMA}")
+    known = {each.name for each in dataclasses.fields(Record)}
+    record = Record(**{name: value for name, value in found.items() if name in known})
+    if record.state not in STATES:
+        raise ValueError(f"state {record.state!r} is none of {', '.join(sorted(STATES))}")
+    if not directory.name.endswith(str(record.id)):
+        raise ValueError(f"it is the record of {record.id}, in a directory of another name")
+    return record
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is none"
+    return str(error) or type(error).__name__

@@ -1,0 +1,239 @@
+"""All cells of a plan, each in a process of its own; what is done stays done."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from encoderkit.errors import StoreError
+from encoderkit.sweep import record, store
+from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.plan import Plan
+from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work
+from encoderkit.sweep.record import Record
+from encoderkit.sweep.run import HELD, LOG_FILE, close_for, finished, opening, run_cell
+
+# Imported once by the warm server. None of these computes or loads a plugin when imported; the
+# last is what torch itself imports at the first step of an optimizer.
+PRELOAD = (
+    "torch",
+    "encoderkit.sweep.run",
+    "encoderkit.sweep.watch",
+    "encoderkit.nn.build",
+    "encoderkit.data.build",
+    "encoderkit.train.loop",
+    "torch._dynamo",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where a sweep stands: numbers of cells, and seconds."""
+
+    cells: int
+    skipped: int  # were done before
+    done: int  # ended as results, the skipped ones included
+    failed: int
+    running: int
+    waiting: int
+    jobs: int
+    seconds: float
+    remaining: float | None  # an estimate; None until a cell has ended
+
+    @property
+    def counts(self) -> str:
+        """The numbers in words."""
+        return f"{self.done} done, {self.running} running, {self.failed} failed of {self.cells}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One cell that has ended; `value` is its task's metric, None when it has none."""
+
+    label: str
+    seed: int
+    state: str
+    reason: str
+    metric: str
+    value: float | None
+    seconds: float
+    skipped: bool
+    log: Path
+
+
+class Observer:
+    """What a sweep tells while it runs; this one does not listen."""
+
+    def begin(self, view: View) -> None:
+        """The cells that were done before are counted; nothing has started."""
+
+    def started(self, cell: Cell, view: View) -> None:
+        """A cell's process was started."""
+
+    def ended(self, ended: Ended, view: View) -> None:
+        """A cell has ended, or was done before."""
+
+    def held(self, cell: Cell, view: View) -> None:
+        """Another process runs this cell; it is looked at again later."""
+
+    def tick(self, view: View) -> None:
+        """Some time has passed, about a tenth of a second."""
+
+    def finish(self, view: View, interrupted: bool) -> None:
+        """Nothing runs any more."""
+
+
+def run_sweep(plan: Plan, observer: Observer | None = None) -> int:
+    """Run what is not done of a plan, and return the exit code.
+
+    Cells that ended in error, killed, timeout or interrupted are run again, from their checkpoint
+    where there is one.
+
+    Errors: StoreError when the directory cannot be written.
+    """
+    plan.save()
+    sweep = _Sweep(plan, observer or Observer())
+    pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, preload=PRELOAD)
+    interrupted = pool.run(sweep.works(), sweep)
+    sweep.finish(interrupted)
+    return exit_code(sweep.states.values(), interrupted)
+
+
+def exit_code(states: Iterable[str], interrupted: bool = False) -> int:
+    """Return 0 when all states are results, 130 when one was interrupted, else 1."""
+    found = set(states)
+    if interrupted or record.INTERRUPTED in found:
+        return 130
+    return 0 if found <= record.RESULTS else 1
+
+
+def states(plan: Plan) -> dict[str, str]:
+    """Return the state of every cell of a plan, from its record; `missing` where there is none."""
+    found = {}
+    for cell in plan.cells:
+        try:
+            found[cell.id] = store.read(plan.directory / cell.name).state
+        except StoreError:
+            found[cell.id] = "missing"
+    return found
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _in_process(cell: Cell, root: Path, *, stop: Callable[[], str]) -> str:
+    state = run_cell(cell, root, stop=stop)
+    return AGAIN if state == HELD else state
+
+
+class _Sweep(Events):
+    """Counts, tells the observer, and closes the records of processes that could not."""
+
+    def __init__(self, plan: Plan, observer: Observer) -> None:
+        self.plan = plan
+        self.observer = observer
+        self.jobs = plan.sweep.jobs or max(1, cores() // plan.threads)
+        self.states: dict[str, str] = {}
+        self._by_name = {cell.name: cell for cell in plan.cells}
+        self._began = time.monotonic()
+        self._skipped = 0
+        self._running = 0
+        self._spent: list[float] = []
+
+    def works(self) -> list[Work]:
+        """Return the cells that are not done as work, and tell of the others."""
+        root, cells = self.plan.directory, self.plan.cells
+        found = [(cell, finished(cell, root)) for cell in cells]
+        done = [(cell, before) for cell, before in found if before is not None]
+        self._skipped = len(done)
+        self.states = {cell.id: before.state for cell, before in done}
+        self.observer.begin(self.view())
+        for cell, before in done:
+            self.observer.ended(self._ended(cell, before, 0.0, skipped=True), self.view())
+        todo = [cell for cell in cells if cell.id not in self.states]
+        for cell in todo:
+            (root / cell.name).mkdir(exist_ok=True)
+        return [
+            Work(cell.name, _in_process, (cell, root), root / cell.name / LOG_FILE) for cell in todo
+        ]
+
+    def started(self, work: Work) -> None:
+        """Count it."""
+        self._running += 1
+        self.observer.started(self._by_name[work.name], self.view())
+
+    def postponed(self, work: Work) -> None:
+        """Tell that the cell is held elsewhere."""
+        self._running -= 1
+        self.observer.held(self._by_name[work.name], self.view())
+
+    def ended(self, work: Work, ending: Ending) -> None:
+        """Settle the cell's state, and tell."""
+        cell = self._by_name[work.name]
+        self._running -= 1
+        self._spent.append(ending.seconds)
+        found = self._settle(cell, ending)
+        self.states[cell.id] = found.state
+        self.observer.ended(self._ended(cell, found, ending.seconds, skipped=False), self.view())
+
+    def tick(self) -> None:
+        """Pass it on."""
+        self.observer.tick(self.view())
+
+    def finish(self, interrupted: bool) -> None:
+        """Pass it on."""
+        self.observer.finish(self.view(), interrupted)
+
+    def view(self) -> View:
+        """Return where the sweep stands."""
+        done = sum(state in record.RESULTS for state in self.states.values())
+        left = len(self.plan.cells) - len(self.states)
+        mean = sum(self._spent) / len(self._spent) if self._spent else None
+        return View(
+            cells=len(self.plan.cells),
+            skipped=self._skipped,
+            done=done,
+            failed=len(self.states) - done,
+            running=self._running,
+            waiting=left - self._running,
+            jobs=self.jobs,
+            seconds=time.monotonic() - self._began,
+            remaining=None if mean is None else mean * left / self.jobs,
+        )
+
+    def _settle(self, cell: Cell, ending: Ending) -> Record:
+        """Return the cell's record, closed on behalf of a process that could not."""
+        root = self.plan.directory
+        try:
+            if ending.value is None:
+                state = "killed" if ending.cause == "died" else ending.cause
+                close_for(cell, root, state, self._reason(ending))
+            return record.load(root / cell.name)
+        except (OSError, StoreError) as error:
+            return replace(opening(cell), state="killed", reason=f"its record is lost: {error}")
+
+    def _reason(self, ending: Ending) -> str:
+        if ending.cause == "timeout":
+            return f"longer than sweep.timeout={self.plan.sweep.timeout:g} seconds"
+        return ending.words
+
+    def _ended(self, cell: Cell, found: Record, seconds: float, *, skipped: bool) -> Ended:
+        metric = str(found.task.get("metric", "loss"))
+        return Ended(
+            label=cell.label,
+            seed=cell.seed,
+            state=found.state,
+            reason=found.reason,
+            metric=metric,
+            value=found.metrics.get(metric),
+            seconds=found.seconds.get("total", seconds) if skipped else seconds,
+            skipped=skipped,
+            log=self.plan.directory / cell.name / LOG_FILE,
+        )

@@ -1,0 +1,88 @@
+"""Read a results directory. Nothing here imports torch or writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from encoderkit.errors import StoreError
+from encoderkit.sweep import lock, record
+from encoderkit.sweep.record import Record
+
+ROOT = Path("runs")
+SWEEP_FILE = "sweep.json"
+
+
+@dataclass(slots=True)
+class Found:
+    """The records of a directory, and what stands there that is none, each with its reason."""
+
+    records: list[Record] = field(default_factory=list)
+    malformed: list[str] = field(default_factory=list)
+
+
+def records(directory: Path) -> Found:
+    """Read every record of a results directory, by directory name.
+
+    Errors: StoreError when the directory cannot be read; a malformed record is only listed.
+    """
+    try:
+        places = sorted(
+            each for each in directory.iterdir() if each.is_dir() and not each.name.startswith(".")
+        )
+    except OSError as error:
+        raise StoreError(
+            f"{directory}: not a results directory: {error.strerror}. "
+            "Give the directory of a sweep, or run one: encoderkit sweep norm=layernorm,rmsnorm"
+        ) from error
+    found = Found()
+    for place in places:
+        try:
+            found.records.append(read(place))
+        except StoreError as error:
+            found.malformed.append(str(error))
+    return found
+
+
+def read(place: Path) -> Record:
+    """Read one cell's record; a running one that no process holds any more reads as killed.
+
+    Errors: StoreError as in `record.load`.
+    """
+    found = record.load(place)
+    if found.state == record.RUNNING and lock.is_free(place):
+        found.state = "killed"
+        found.reason = "its process is gone, and left no other word"
+    return found
+
+
+def sweep(directory: Path) -> dict[str, Any] | None:
+    """Read the plan that `directory` was run from; none where no sweep was planned.
+
+    Errors: StoreError when the file is there and cannot be read.
+    """
+    path = directory / SWEEP_FILE
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: not a plan: {error}. Run the sweep again.") from error
+    if not isinstance(found, dict) or found.get("schema") != record.SCHEMA:
+        raise StoreError(f"{path}: not a plan of schema {record.SCHEMA}. Run the sweep again.")
+    return found
+
+
+def newest_sweep(root: Path = ROOT) -> Path:
+    """Return the directory of the sweep that was planned last, below `root`.
+
+    Errors: StoreError when there is none.
+    """
+    plans = [(path.stat().st_mtime_ns, path) for path in root.rglob(SWEEP_FILE)]
+    if not plans:
+        raise StoreError(
+            f"{root}: no sweep below it. Run one: encoderkit sweep norm=layernorm,rmsnorm seeds=3"
+        )
+    return max(plans)[1].parent

@@ -1,0 +1,113 @@
+"""A run's checkpoint: one directory that is whole or refused.
+
+weights.safetensors holds the model's tensors; state.pt the optimizer, the generators and what else
+a module keeps; manifest.json how far the run is, and the SHA-256 of all three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from encoderkit import fs
+from encoderkit.errors import CheckpointError, StoreError
+
+SCHEMA = 1
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What is kept of a run: tensors by path, anything that torch loads safely, plain JSON."""
+
+    weights: dict[str, Tensor]
+    state: dict[str, Any]
+    about: dict[str, Any]
+
+
+def save(directory: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint in `directory`; at any moment the old one or the new one loads.
+
+    Errors: StoreError when the disk refuses, with the old one intact.
+    """
+    # Copies, since safetensors takes neither views nor tensors that share memory.
+    weights = {
+        path: tensor.detach().to("cpu", copy=True).contiguous()
+        for path, tensor in checkpoint.weights.items()
+    }
+    state = io.BytesIO()
+    torch.save(checkpoint.state, state)
+    files = {
+        "weights.safetensors": safetensors.torch.save(weights),
+        "state.pt": state.getvalue(),
+    }
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    manifest = {"schema": SCHEMA, "files": digests, "about": checkpoint.about}
+    files["manifest.json"] = _dump(manifest | {"sha256": _digest(manifest)})
+    try:
+        fs.replace_directory(directory, files)
+    except OSError as error:
+        raise StoreError(
+            f"{directory}: the checkpoint cannot be written: {error.strerror}. "
+            "The one before it, if any, is intact."
+        ) from error
+
+
+def load(directory: Path) -> Checkpoint | None:
+    """Return the checkpoint in `directory`, or None when there is none.
+
+    Errors: CheckpointError for damage of any kind, naming the file and the cause.
+    """
+    fs.recover_directory(directory)
+    if not directory.exists():
+        return None
+    manifest = _manifest(directory / "manifest.json")
+    data = {name: _read(directory / name) for name in ("weights.safetensors", "state.pt")}
+    for name, content in data.items():
+        if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
+            raise _damage(directory / name, "its SHA-256 is not the one in manifest.json")
+    weights = safetensors.torch.load(data["weights.safetensors"])
+    state = torch.load(io.BytesIO(data["state.pt"]), map_location="cpu", weights_only=True)
+    return Checkpoint(weights, state, manifest["about"])
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(_read(path))
+        digest = manifest.pop("sha256")
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        raise _damage(path, "it is not a manifest") from error
+    if digest != _digest(manifest):
+        raise _damage(path, "it is not what was written")
+    if manifest["schema"] != SCHEMA:
+        found = manifest["schema"]
+        raise CheckpointError(f"{path}: schema {found}; this encoderkit reads schema {SCHEMA}.")
+    return dict(manifest)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _damage(path, str(error.strerror)) from error
+
+
+def _damage(path: Path, cause: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged: {cause}. Remove {path.parent} to train from the start."
+    )
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(_dump(manifest)).hexdigest()
+
+
+def _dump(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"

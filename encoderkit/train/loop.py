@@ -1,0 +1,269 @@
+"""The training loop: every run ends in one of a few named states, and can be taken up again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from encoderkit.config.schema import RunOptions, TrainOptions
+from encoderkit.data import Task
+from encoderkit.errors import CheckpointError
+from encoderkit.nn.init import key
+from encoderkit.train.checkpoint import Checkpoint
+from encoderkit.train.device import (
+    environment,
+    pick_device,
+    random_state,
+    set_random_state,
+    settings,
+)
+from encoderkit.train.evaluate import evaluate
+from encoderkit.train.keep import DirectoryKeeper, Keeper
+from encoderkit.train.optim import decay_groups, optimizer, rate
+from encoderkit.train.step import Snapshot, Stepper
+
+_STALL = 0.95  # of the trivial loss; .98 missed a clear stall at 2.413 of 2.485
+
+
+class Watch:
+    """Sees a run go by, and may stop it; this one does neither."""
+
+    def stop(self) -> str:
+        """Return why the run should stop now, or nothing; asked between (micro-)batches."""
+        return ""
+
+    def progress(self, step: int, loss: float, tokens_per_second: float) -> None:
+        """Take note of a finished step, counted from 1, with its training loss."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended.
+
+    `state` is ok, stalled, nonfinite or interrupted, and `reason` says why in words; `metrics` are
+    those of the last evaluation; `tokens` and `seconds` are of training, over all sittings.
+    """
+
+    state: str
+    reason: str
+    step: int
+    metrics: dict[str, float]
+    tokens: int
+    seconds: float
+    groups: dict[str, list[str]]
+    notes: list[str]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is; `evaluated` is false while the evaluation of its last step is due."""
+
+    step: int = 0
+    evaluated: bool = True
+    tokens: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Ended(Exception):
+    """Leaves the loop with a state and a reason."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(state, reason)
+        self.state, self.reason = state, reason
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    options: TrainOptions,
+    run: RunOptions,
+    directory: Path | None,
+    *,
+    identity: str = "",
+    watch: Watch | None = None,
+) -> Outcome:
+    """Train a model on a task, and go on where an earlier call in the same directory ended.
+
+    A checkpoint of another identity, or made in another environment, is not taken up: the run then
+    starts anew and says so in the outcome's notes.
+    Errors: CheckpointError, StoreError, and ConfigError for a device that is not there.
+    """
+    device = pick_device(run.device)
+    keeper = DirectoryKeeper(directory) if directory else Keeper()
+    with settings(run.threads, device):
+        model.to(device).train()
+        loop = Loop(model, task, options, run, keeper, watch or Watch())
+        loop.resume({"identity": identity, "environment": environment(run)})
+        try:
+            return loop.run_to_end()
+        finally:
+            keeper.close()
+
+
+class Loop:
+    """One run, from its checkpoint or its start to a named end."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        options: TrainOptions,
+        run: RunOptions,
+        keeper: Keeper,
+        watch: Watch,
+    ) -> None:
+        self.model, self.task, self.options, self.run = model, task, options, run
+        self.keeper, self.watch = keeper, watch
+        self.device = pick_device(run.device)
+        self.optimizer = optimizer(model, options)
+        self.stepper = Stepper(model, task, options, self.device)
+        self.at = Progress()
+        self.saved: tuple[int, bool] | None = None
+        self.about: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def resume(self, about: dict[str, Any]) -> None:
+        """Take up the checkpoint that fits `about`, or start from step 0."""
+        self.about = about
+        found = self.keeper.load()
+        if found and (differs := _differs(found.about, about)):
+            self.notes.append(
+                f"restarted from step 0: the checkpoint at step {found.about['progress']['step']} "
+                f"is of {differs}"
+            )
+            found = None
+        if found:
+            self._restore(found)
+        else:
+            torch.manual_seed(key(self.task.seed, "train"))
+        self.keeper.begin(found)
+
+    def run_to_end(self) -> Outcome:
+        """Step, evaluate and save until the budget is spent or something ends the run."""
+        began, tokens = self.at.seconds, self.at.tokens
+        try:
+            self._evaluate_if_due()
+            while self.at.step < self.options.steps:
+                loss = self._step()
+                rate_ = (self.at.tokens - tokens) / (self.at.seconds - began)
+                self.watch.progress(self.at.step, loss, rate_)
+                self._evaluate_if_due()
+                self._save_if_due()
+            state, reason = self._verdict()
+        except Ended as end:
+            state, reason = end.state, end.reason
+        if state != "nonfinite":
+            self._save()
+        self.keeper.flush()
+        at, groups = self.at, decay_groups(self.model)
+        return Outcome(
+            state, reason, at.step, at.metrics, at.tokens, at.seconds, groups, self.notes
+        )
+
+    def _step(self) -> float:
+        began = time.perf_counter()
+        step = self.at.step
+        batch = self.task.batch(step, self.options.batch)
+        micro = batch.split(self.options.accumulate)
+        before = Snapshot(self.model, self.device, needed=len(micro) > 1)
+        self.optimizer.zero_grad()
+        try:
+            for i, part in enumerate(micro):
+                self._poll()
+                self.stepper.add(part, batch, step * self.options.accumulate + i)
+        except Ended:
+            before.restore()
+            raise
+        terms = self.stepper.finish()
+        for name, value in terms.items():
+            self.keeper.log(step + 1, f"train/{name}", value)
+        for name, value in terms.items():
+            self._require_finite(value, f"train/{name}", step + 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate(self.options, step)
+        self.optimizer.step()
+        self.at.step, self.at.evaluated = step + 1, False
+        self.at.tokens += sum(batch.lengths)
+        self.at.seconds += time.perf_counter() - began
+        return terms["loss"]
+
+    def _evaluate_if_due(self) -> None:
+        step, every = self.at.step, self.options.eval_every
+        due = step == self.options.steps or (every > 0 and step % every == 0)
+        if not due or self.at.evaluated:
+            return
+        metrics = evaluate(self.model, self.task, self.stepper.forward, self.device, self._poll)
+        for name, value in metrics.items():
+            self.keeper.log(step, f"val/{name}", value)
+        for name, value in metrics.items():
+            self._require_finite(value, f"val/{name}", step)
+        self.at.metrics, self.at.evaluated = metrics, True
+        self.keeper.flush()
+
+    def _verdict(self) -> tuple[str, str]:
+        loss, trivial = self.at.metrics["loss"], self.task.trivial_loss
+        if self.options.judge_stall and loss >= _STALL * trivial:
+            return "stalled", (
+                f"the validation loss {loss:.4g} is no better than {_STALL} of the trivial loss "
+                f"{trivial:.4g}"
+            )
+        return "ok", ""
+
+    def _poll(self) -> None:
+        if reason := self.watch.stop():
+            raise Ended("interrupted", reason)
+
+    def _require_finite(self, value: float, what: str, step: int) -> None:
+        if not math.isfinite(value):
+            raise Ended("nonfinite", f"{what} became {value} at step {step}")
+
+    def _save_if_due(self) -> None:
+        every = self.run.checkpoint_every
+        if every > 0 and self.at.step % every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        if self.saved == (self.at.step, self.at.evaluated):
+            return
+        weights, extra = _sorted_out(self.model.state_dict())
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "random": random_state(self.device),
+            "extra": extra,
+        }
+        self.keeper.save(weights, state, self.about | {"progress": asdict(self.at)})
+        self.saved = (self.at.step, self.at.evaluated)
+
+    def _restore(self, found: Checkpoint) -> None:
+        try:
+            self.model.load_state_dict(found.weights | found.state["extra"])
+            self.optimizer.load_state_dict(found.state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint is of another model: {error}") from error
+        set_random_state(found.state["random"], self.device)
+        self.at = Progress(**found.about["progress"])
+        self.saved = (self.at.step, self.at.evaluated)
+
+
+def _sorted_out(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a state dict, and what else modules keep in it."""
+    weights = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    return weights, {name: value for name, value in state.items() if name not in weights}
+
+
+def _differs(found: dict[str, Any], now: dict[str, Any]) -> str:
+    """Return in words what a checkpoint is of that this run is not, or nothing."""
+    if found["identity"] != now["identity"]:
+        return f"run {found['identity'] or '(unnamed)'}, not {now['identity'] or '(unnamed)'}"
+    pairs = (
+        (name, found["environment"].get(name), now["environment"][name])
+        for name in now["environment"]
+    )
+    return ", ".join(f"{name} {old}, now {new}" for name, old, new in pairs if old != new)

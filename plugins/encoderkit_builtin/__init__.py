@@ -1,0 +1,1 @@
+"""Every built-in part, added through the same hook as a stranger's: catalogue.py lists them."""

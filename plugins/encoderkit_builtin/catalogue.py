@@ -1,0 +1,202 @@
+"""What there is to choose: the built-in parts and their options. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from encoderkit.api import Options, Part, Traits, hookimpl, option
+from encoderkit_builtin.catalogue_tasks import TASKS
+
+API_VERSION = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class LayerNormOptions(Options):
+    """The options of `norm=layernorm`."""
+
+    eps: float = option(1e-6, "added to the variance", above=0)
+    bias: bool = option(True, "a learned shift beside the learned gain")
+
+
+@dataclass(slots=True, kw_only=True)
+class RMSNormOptions(Options):
+    """The options of `norm=rmsnorm`."""
+
+    eps: float = option(1e-6, "added to the mean square", above=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchNormOptions(Options):
+    """The options of `norm=batchnorm`."""
+
+    eps: float = option(1e-6, "added to the variance", above=0)
+    momentum: float = option(0.1, "share of a batch in the running statistics", above=0, at_most=1)
+
+
+NORMS = [
+    Part(
+        "norm",
+        "layernorm",
+        "encoderkit_builtin.norms:LayerNorm",
+        "gain * (x - mean) / sqrt(var + eps) + bias over the channels of a token",
+        LayerNormOptions,
+    ),
+    Part(
+        "norm",
+        "rmsnorm",
+        "encoderkit_builtin.norms:RMSNorm",
+        "gain * x / sqrt(mean(x^2) + eps) over the channels of a token",
+        RMSNormOptions,
+    ),
+    Part(
+        "norm",
+        "batchnorm",
+        "encoderkit_builtin.norms:BatchNorm",
+        "each channel over all real tokens of the batch; running statistics in eval",
+        BatchNormOptions,
+        Traits(batch_coupled=True),
+    ),
+    Part("norm", "none", "encoderkit_builtin.norms:NoNorm", "x"),
+]
+
+PLACEMENTS = [
+    Part("placement", "pre", "encoderkit_builtin.placements:Pre", "x + f(N(x)), a final norm"),
+    Part("placement", "post", "encoderkit_builtin.placements:Post", "N(x + f(x))"),
+    Part("placement", "none", "encoderkit_builtin.placements:NoResidual", "N(f(x)), no residual"),
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class MLPOptions(Options):
+    """The options of `ffn=mlp`."""
+
+    act: str = option(
+        "relu",
+        "the activation; gelu is the exact one",
+        choices=("relu", "gelu", "gelu_tanh", "silu"),
+    )
+    width: int | None = option(None, "inner width; null is model.d_ff", at_least=1)
+    bias: bool = option(True, "biases in both linear maps")
+    dropout: float = option(0.0, "dropout on the inner activations", at_least=0, below=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class GLUOptions(Options):
+    """The options of `ffn=glu`."""
+
+    act: str = option(
+        "silu",
+        "the gate's activation; gelu is the exact one",
+        choices=("sigmoid", "relu", "gelu", "silu"),
+    )
+    width: int | None = option(
+        None, "inner width; null is the multiple of 8 nearest to 2/3 model.d_ff", at_least=1
+    )
+    bias: bool = option(False, "biases in all three linear maps")
+    dropout: float = option(0.0, "dropout on the inner activations", at_least=0, below=1)
+
+
+FFNS = [
+    Part(
+        "ffn",
+        "mlp",
+        "encoderkit_builtin.ffns:MLP",
+        "down(act(up(x)))",
+        MLPOptions,
+    ),
+    Part(
+        "ffn",
+        "glu",
+        "encoderkit_builtin.ffns:GLU",
+        "down(act(gate(x)) * up(x))",
+        GLUOptions,
+    ),
+    Part("ffn", "none", None, "takes the sublayer away, with its norm and residual"),
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class AttentionOptions(Options):
+    """The options of `attention=naive` and `attention=sdpa`."""
+
+    bias: bool = option(False, "biases in the q, k, v and out projections")
+    dropout: float = option(0.0, "dropout on the attention weights", at_least=0, below=1)
+
+
+ATTENTIONS = [
+    Part(
+        "attention",
+        "naive",
+        "encoderkit_builtin.attentions:Naive",
+        "softmax(q k^T / sqrt(K)) v as written; the reference, records its weights",
+        AttentionOptions,
+    ),
+    Part(
+        "attention",
+        "sdpa",
+        "encoderkit_builtin.attentions:SDPA",
+        "the same through torch's scaled_dot_product_attention",
+        AttentionOptions,
+    ),
+    Part("attention", "none", None, "takes the sublayer away, with its norm and residual"),
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class LearnedOptions(Options):
+    """The options of `position=learned`."""
+
+    max_len: int = option(512, "the longest sequence there is a vector for", at_least=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class RoPEOptions(Options):
+    """The options of `position=rope`."""
+
+    theta: float = option(10000.0, "the slowest pair of channels turns once in 2 pi theta", above=1)
+
+
+POSITIONS = [
+    Part("position", "none", "encoderkit_builtin.positions:NoPosition", "no order at all"),
+    Part(
+        "position",
+        "sinusoidal",
+        "encoderkit_builtin.positions:Sinusoidal",
+        "fixed sines and cosines, added to x before the first layer",
+    ),
+    Part(
+        "position",
+        "learned",
+        "encoderkit_builtin.positions:Learned",
+        "a learned vector for each position, added to x before the first layer",
+        LearnedOptions,
+    ),
+    Part(
+        "position",
+        "rope",
+        "encoderkit_builtin.positions:RoPE",
+        "turns pairs of query and key channels (i, i + K/2) by an angle that grows with position",
+        RoPEOptions,
+    ),
+]
+
+INITS = [
+    Part(
+        "init",
+        "xavier",
+        "encoderkit_builtin.inits:Xavier",
+        "weights N(0, 2 / (fan_in + fan_out)), biases 0, embeddings N(0, 1)",
+    ),
+    Part(
+        "init",
+        "torch",
+        "encoderkit_builtin.inits:Torch",
+        "weights and biases U(-b, b), b = fan_in^-1/2; embeddings N(0, 1)",
+    ),
+]
+
+
+@hookimpl
+def encoderkit_parts() -> list[Part]:
+    """Add every built-in part."""
+    return [*NORMS, *PLACEMENTS, *FFNS, *ATTENTIONS, *POSITIONS, *INITS, *TASKS]

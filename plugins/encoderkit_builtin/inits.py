@@ -1,0 +1,48 @@
+"""Inits: what linear maps and embeddings start with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from encoderkit.nn import Init
+
+
+class Xavier(Init):
+    """Keeps the variance of activations and gradients about even (Glorot and Bengio 2010).
+
+    weights N(0, 2 / (fan_in + fan_out)), biases 0, embeddings N(0, 1)
+    """
+
+    def weight(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill the weight of a linear map."""
+        t.normal_(0, (2 / sum(t.shape)) ** 0.5, generator=generator)
+
+    def bias(self, t: Tensor, fan_in: int, generator: torch.Generator) -> None:
+        """Fill the bias of a linear map."""
+        t.zero_()
+
+    def embedding(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill a table of embeddings."""
+        t.normal_(0, 1, generator=generator)
+
+
+class Torch(Init):
+    """What torch draws when nobody says anything.
+
+    weights and biases U(-b, b) with b = fan_in^-1/2, embeddings N(0, 1)
+    """
+
+    def weight(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill the weight of a linear map."""
+        bound = t.shape[1] ** -0.5
+        t.uniform_(-bound, bound, generator=generator)
+
+    def bias(self, t: Tensor, fan_in: int, generator: torch.Generator) -> None:
+        """Fill the bias of a linear map."""
+        bound = fan_in**-0.5
+        t.uniform_(-bound, bound, generator=generator)
+
+    def embedding(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill a table of embeddings."""
+        t.normal_(0, 1, generator=generator)

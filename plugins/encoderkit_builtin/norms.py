@@ -1,0 +1,88 @@
+"""Norms: N in a placement's equation."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from encoderkit.nn import Ctx, InputError, NoNorm, Norm, Site
+from encoderkit_builtin.catalogue import BatchNormOptions, LayerNormOptions, RMSNormOptions
+
+__all__ = ["BatchNorm", "LayerNorm", "NoNorm", "RMSNorm"]
+
+
+class LayerNorm(Norm):
+    """Centres and scales each token over its channels (arXiv 1607.06450).
+
+    gain * (x - mean) / sqrt(var + eps) + bias, with the biased variance
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    def __init__(self, opts: LayerNormOptions, site: Site) -> None:
+        super().__init__()
+        self.eps = opts.eps
+        self.weight = nn.Parameter(torch.ones(site.d_model))
+        self.bias = nn.Parameter(torch.zeros(site.d_model)) if opts.bias else None
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the normalised tokens."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Norm):
+    """Scales each token by the root mean square of its channels (arXiv 1910.07467).
+
+    gain * x / sqrt(mean(x^2) + eps)
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    def __init__(self, opts: RMSNormOptions, site: Site) -> None:
+        super().__init__()
+        self.eps = opts.eps
+        self.weight = nn.Parameter(torch.ones(site.d_model))
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the normalised tokens."""
+        # One dtype: torch warns and leaves its fused kernel when gain and x differ (autocast).
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+class BatchNorm(Norm):
+    """Centres and scales each channel over all real tokens of the batch (arXiv 1502.03167).
+
+    gain * (x - mean) / sqrt(var + eps) + bias; mean and biased variance of the batch in training,
+    and in eval their running means, for which the variance is the unbiased one. A batch without
+    tokens changes nothing.
+
+    Shapes: x (N, D) -> (N, D)
+
+    Errors: InputError for a training batch of one token, which has no variance.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, opts: BatchNormOptions, site: Site) -> None:
+        super().__init__()
+        self.eps = opts.eps
+        self.momentum = opts.momentum
+        self.weight = nn.Parameter(torch.ones(site.d_model))
+        self.bias = nn.Parameter(torch.zeros(site.d_model))
+        self.register_buffer("running_mean", torch.zeros(site.d_model))
+        self.register_buffer("running_var", torch.ones(site.d_model))
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the normalised tokens; in training, move the running statistics."""
+        if self.training and x.shape[0] == 1:
+            raise InputError(
+                "norm=batchnorm: a training batch of one token has no variance. "
+                "Give at least 2 tokens, or call eval()."
+            )
+        if self.training and x.shape[0] == 0:
+            return x * self.weight + self.bias
+        statistics = self.running_mean, self.running_var
+        gains = self.weight, self.bias
+        return F.batch_norm(x, *statistics, *gains, self.training, self.momentum, self.eps)

@@ -1,0 +1,31 @@
+"""How faults and errors read."""
+
+from __future__ import annotations
+
+import pickle
+
+from encoderkit.errors import ConfigError, Fault, nearest
+
+
+def test_one_fault_is_one_line():
+    error = ConfigError([Fault("norm.eps=-1", "must be above 0.", "Try norm.eps=1e-6.")])
+    assert str(error) == "norm.eps=-1: must be above 0. Try norm.eps=1e-6."
+
+
+def test_many_faults_are_counted_and_listed():
+    error = ConfigError([Fault("a=1", "bad."), Fault("b=2", "worse.")])
+    assert str(error) == "2 faults in this request:\n  a=1: bad.\n  b=2: worse."
+
+
+def test_config_error_crosses_processes():
+    error = pickle.loads(pickle.dumps(ConfigError([Fault("a", "bad.")])))
+    assert error.faults == (Fault("a", "bad."),)
+
+
+def test_group_of_a_fault():
+    assert Fault("norm.eps=-1", "").group == Fault("norm=x", "").group == "norm"
+
+
+def test_nearest():
+    assert nearest("rmsnrm", ["layernorm", "rmsnorm"]) == "Did you mean rmsnorm?"
+    assert nearest("zzz", ["layernorm"]) == ""
