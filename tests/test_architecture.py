@@ -26,8 +26,9 @@ FLOORS = [
     ["encoderkit.nn.context", "encoderkit.nn.site"],
     ["encoderkit.nn.base"],
     ["encoderkit.nn.stack", "encoderkit.nn.init", "encoderkit.nn.cost"],
+    ["encoderkit.nn.model"],
     ["encoderkit.nn.build"],
-    ["encoderkit.nn.model", "encoderkit.nn.explain", "encoderkit.nn.weights"],
+    ["encoderkit.nn.explain", "encoderkit.nn.weights"],
     ["encoderkit.nn"],
     ["encoderkit.data"],
     ["encoderkit.train"],
@@ -41,7 +42,7 @@ LOCAL = {
         *["encoderkit.nn", "encoderkit.data", "encoderkit.train", "encoderkit.testing"],
         *PACKAGES[1:],
     ],
-    "hydra": ["encoderkit.config.compose"],
+    "hydra": ["encoderkit.config.compose", "encoderkit.config.launch"],
     "omegaconf": ["encoderkit.config"],
     "pluggy": ["encoderkit.api", "encoderkit.plugins"],
     "rich": ["encoderkit.cli"],
@@ -125,13 +126,11 @@ def test_only_build_sees_the_config_and_the_registry() -> None:
 
 
 def test_there_are_no_import_cycles() -> None:
-    graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for a, b in OURS:
-        if a != "encoderkit":
-            graph[a].add(b)
-    while leaves := {name for name, below in graph.items() if not below & graph.keys()}:
-        graph = {name: below for name, below in graph.items() if name not in leaves}
-    assert graph == {}
+    # What imports nothing that is left, or is imported by nothing that is left, is on no cycle.
+    left = [(a, b) for a, b in OURS if a != "encoderkit"]
+    while trimmed := {a for a, _ in left} ^ {b for _, b in left}:
+        left = [(a, b) for a, b in left if not {a, b} & trimmed]
+    assert [f"{a} -> {b}" for a, b in left] == []
 
 
 @pytest.mark.parametrize("package", LOCAL)

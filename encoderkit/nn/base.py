@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -33,13 +32,12 @@ class Norm(Piece):
     Shapes: x (N, D) -> (N, D)
     """
 
-    @abstractmethod
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the normalised tokens."""
+        raise NotImplementedError
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, ctx: Ctx) -> Tensor: ...
+        __call__ = forward
 
 
 class NoNorm(Norm):
@@ -59,13 +57,12 @@ class Placement(Piece):
     final_norm: ClassVar[bool] = False  # True: a norm follows the last layer
     equation: ClassVar[str] = "placement(x, f)"
 
-    @abstractmethod
     def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
         """Return the new residual stream."""
+        raise NotImplementedError
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor: ...
+        __call__ = forward
 
 
 class FFN(Piece):
@@ -74,13 +71,12 @@ class FFN(Piece):
     Shapes: x (N, D) -> (N, D)
     """
 
-    @abstractmethod
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the transformed tokens."""
+        raise NotImplementedError
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, ctx: Ctx) -> Tensor: ...
+        __call__ = forward
 
 
 class Tables:
@@ -140,37 +136,48 @@ class Attention(Piece):
         y: Tensor = self.out(self.attend(q, k, v, ctx).flatten(1))  # (N, D)
         return y
 
-    @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
         """Return, for each query, the mean of its sequence's values, weighted by attention.
 
         Shapes: q, k, v (N, H, K) -> (N, H, K)
         """
+        raise NotImplementedError
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, ctx: Ctx) -> Tensor: ...
+        __call__ = forward
 
 
 def by_sequence(kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
     """Call `kernel(q, k, v, keys)` on every sequence; neighbours of one length share a call.
 
-    Packed, `keys` is None, and a batch of equal lengths is one call on views. Dense, it is one call,
-    and `keys` (B, 1, 1, S) is True for the keys to look at, or None for all.
+    Packed, `keys` is None, and a batch of equal lengths is one call on views. Dense, there is one
+    call, and `keys` (B, 1, 1, S) is True for the keys to look at, or None for all.
 
     Shapes: q, k, v (N, H, K) -> (N, H, K); inside the kernel (B, H, T, K) -> (B, H, T, K)
     """
     if ctx.layout == "dense":
-        b, s = ctx.shape
-        grid = (t.unflatten(0, (b, s)).transpose(1, 2) for t in (q, k, v))  # (B, H, S, K)
-        return kernel(*grid, ctx.keys()).transpose(1, 2).flatten(0, 1)  # (N, H, K)
+        return _grid(kernel, q, k, v, ctx.shape, ctx.keys())
+    if len(ctx.runs) == 1:
+        return _grid(kernel, q, k, v, ctx.runs[0], None)
     # split, not slices: the gradient of a slice is a whole (N, H, K) of zeros, for each sequence.
     sizes = [count * length for count, length in ctx.runs]
-    outs = []
-    for (count, length), *run in zip(ctx.runs, *(t.split(sizes) for t in (q, k, v)), strict=True):
-        grid = (t.unflatten(0, (count, length)).transpose(1, 2) for t in run)  # (B, H, T, K)
-        outs.append(kernel(*grid, None).transpose(1, 2).flatten(0, 1))  # (B T, H, K)
-    return outs[0] if len(outs) == 1 else torch.cat([v[:0], *outs])  # (N, H, K)
+    qs, ks, vs = (torch.split(t, sizes) for t in (q, k, v))
+    runs = zip(qs, ks, vs, ctx.runs, strict=True)
+    outs = [_grid(kernel, q, k, v, run, None) for q, k, v, run in runs]
+    return torch.cat([v[:0], *outs])  # (N, H, K)
+
+
+def _grid(
+    kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, shape: tuple[int, int], keys: Tensor | None
+) -> Tensor:
+    """Call `kernel` once, on B sequences of length T.
+
+    Shapes: q, k, v (B T, H, K) -> (B T, H, K)
+    """
+    b, t = shape
+    h, width = v.shape[1:]
+    q, k, v = (x.reshape(b, t, h, width).transpose(1, 2) for x in (q, k, v))  # (B, H, T, K)
+    return kernel(q, k, v, keys).transpose(1, 2).reshape(b * t, h, width)  # (B T, H, K)
 
 
 class Dropout(nn.Module):
@@ -205,8 +212,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor, ctx: Ctx) -> Tensor: ...
+        __call__ = forward
 
 
 class Init:

@@ -68,7 +68,7 @@ def build_model(
 
 def _finished(
     cls: type[S],
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, Any],
     config: Config,
     device: torch.device | str | None,
     dtype: torch.dtype | None,

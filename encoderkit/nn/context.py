@@ -23,7 +23,7 @@ def key(seed: int, *words: str | int) -> int:
 
 @contextmanager
 def seeded(number: int, device: torch.device) -> Iterator[None]:
-    """Let torch's global generators of the CPU and `device` start at `number`, then restore them."""
+    """Start torch's global generators of the CPU and `device` at `number`, and restore them."""
     generators = [torch.default_generator]
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index or 0])
@@ -70,6 +70,9 @@ class Silent(Out):
         """Do nothing."""
 
 
+SILENT = Silent()
+
+
 @dataclass(slots=True)
 class Ctx:
     """One batch, as every part sees it.
@@ -93,7 +96,7 @@ class Ctx:
     seed: int = 0
     step: int | None = None
     pos: dict[str, Any] = field(default_factory=dict)
-    out: Out = field(default_factory=Silent)
+    out: Out = SILENT
 
     def keys(self) -> Tensor | None:
         """Return which keys a query may see, or None where it may see all; dense only.
@@ -143,4 +146,5 @@ def dense(valid: Tensor | None, shape: tuple[int, int], device: torch.device) ->
         positions=positions.reshape(b * s),  # (N)
         n_positions=s,
         valid=valid,
+        out=SILENT,  # torch.compile cannot follow a dataclass to this default
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from encoderkit.api import Layout, Traits
 from encoderkit.errors import InputError
 from encoderkit.nn.base import Norm, Placement, Position
-from encoderkit.nn.context import Ctx, Out, Silent, dense, packed
+from encoderkit.nn.context import SILENT, Ctx, Out, dense, packed
 
 
 class Sublayer(nn.Module):
@@ -104,7 +104,7 @@ class EncoderStack(nn.Module):
             tokens, ctx, leave = enter_dense(x, valid, positions)
         else:
             tokens, ctx, leave = enter_padded(x, valid, positions)
-        ctx.seed, ctx.step, ctx.out = self.seed, step, Silent() if out is None else out
+        ctx.seed, ctx.step, ctx.out = self.seed, step, SILENT if out is None else out
         return leave(self.encode(tokens, ctx))
 
     if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Asked:
-    """How often one was asked to stop, and by what last."""
+    """How often one was asked to stop, and the last time in words."""
 
     def __init__(self, patience: int | None = None) -> None:
         self.count = 0
@@ -24,7 +24,7 @@ class Asked:
     def hear(self, number: int, frame: FrameType | None = None) -> None:
         """Note one signal. Errors: KeyboardInterrupt when the patience is at its end."""
         self.count += 1
-        self.last = signal.Signals(number).name
+        self.last = f"asked to stop by {signal.Signals(number).name}"
         if self._patience is not None and self.count > self._patience:
             raise KeyboardInterrupt
 

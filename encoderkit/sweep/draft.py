@@ -74,6 +74,7 @@ class Draft:
         self._labels.append(label)
         try:
             config = self.composer.configure(point)
+            seeds = _seeds(config)
             parameters = _count(config, self._tasks.facts(config).sizes)
         except ConfigError as error:
             self._note(error.faults, label)
@@ -84,7 +85,7 @@ class Draft:
         else:
             self.sweep = config.sweep
             self.threads = max(self.threads, config.run.threads)
-            for place, seed in enumerate(_seeds(config)):
+            for place, seed in enumerate(seeds):
                 self._add_cell(point, label, seed, place, parameters)
 
     def finish(self) -> list[Cell]:
@@ -116,8 +117,9 @@ class Draft:
         facts = self._tasks.facts(config)
         name = identity(config, facts.data_hash)
         if name in self._owner:
-            if self._owner[name] != label:
-                self.merged.append(f"{label} is {self._owner[name]}")
+            words = f"{label} is {self._owner[name]}"
+            if self._owner[name] != label and words not in self.merged:
+                self.merged.append(words)
             return
         self._owner[name] = label
         places = [f"--config-dir={path}" for path in self.config_dirs]
@@ -141,7 +143,10 @@ class Draft:
 def _seeds(config: Config) -> list[int]:
     """Return the seeds of a variant: a list as it is, a number from the variant's own seed up."""
     seeds = config.sweep.seeds
-    return seeds if isinstance(seeds, list) else [config.seed + k for k in range(seeds)]
+    found = seeds if isinstance(seeds, list) else [config.seed + k for k in range(seeds)]
+    if not found:
+        raise ConfigError([Fault(f"sweep.seeds={seeds}", "names no seed.", "Try seeds=3.")])
+    return found
 
 
 def _count(config: Config, sizes: tuple[int, int]) -> int:

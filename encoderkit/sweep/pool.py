@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -103,7 +104,7 @@ class Pool:
 
         The first Ctrl-C orders what runs to stop, the second kills it.
         """
-        session = _Session(self, _context(self.preload), deque(works), events)
+        session = _Session(self, context(self.preload), deque(works), events)
         with listen(signal.SIGINT) as asked:
             try:
                 while session.busy:
@@ -191,12 +192,18 @@ class _Session:
                 each.end("interrupted", at_once=True)
 
 
-def _context(preload: Sequence[str]) -> BaseContext:
+def context(preload: Sequence[str], *, start: bool = False) -> BaseContext:
+    """Return the way processes are made here: forks of a server with the modules, else spawning.
+
+    `start` starts the server now; its first fork does so otherwise.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
-    return context
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(list(preload))
+    if start:
+        forkserver.ensure_running()
+    return found
 
 
 def _last_words(code: int) -> str:

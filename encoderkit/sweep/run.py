@@ -144,7 +144,7 @@ class _Run:
         try:
             outcome = self._train()
         except KeyboardInterrupt:
-            self._end(record.INTERRUPTED, f"stopped at once by {self.stop() or 'Ctrl-C'}")
+            self._end(record.INTERRUPTED, "stopped at once")
         except SystemExit as error:
             self._fail(f"the run called exit({error.code!r})")
         except EncoderkitError as error:

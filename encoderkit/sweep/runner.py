@@ -12,21 +12,11 @@ from encoderkit.errors import StoreError
 from encoderkit.sweep import record, store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.plan import Plan
-from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work
+from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work, context
 from encoderkit.sweep.record import Record
 from encoderkit.sweep.run import HELD, LOG_FILE, close_for, finished, opening, run_cell
 
-# Imported once by the warm server. None of these computes or loads a plugin when imported; the
-# last is what torch itself imports at the first step of an optimizer.
-PRELOAD = (
-    "torch",
-    "encoderkit.sweep.run",
-    "encoderkit.sweep.watch",
-    "encoderkit.nn.build",
-    "encoderkit.data.build",
-    "encoderkit.train.loop",
-    "torch._dynamo",
-)
+PRELOAD = ("encoderkit.sweep.warm",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +74,11 @@ class Observer:
 
     def finish(self, view: View, interrupted: bool) -> None:
         """Nothing runs any more."""
+
+
+def warm_up() -> None:
+    """Start the warm server, which imports torch while the caller does something else."""
+    context(PRELOAD, start=True)
 
 
 def run_sweep(plan: Plan, observer: Observer | None = None) -> int:

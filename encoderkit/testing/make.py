@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from encoderkit.nn import Ctx, Norm, Site, Tables, packed
+from encoderkit.nn import Ctx, Norm, Site, Tables
+from encoderkit.nn.context import packed
 
 
 class PlainNorm(Norm):

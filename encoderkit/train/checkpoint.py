@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,10 @@ def load(directory: Path) -> Checkpoint | None:
         if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
             raise _damage(directory / name, "its SHA-256 is not the one in manifest.json")
     weights = safetensors.torch.load(data["weights.safetensors"])
-    state = torch.load(io.BytesIO(data["state.pt"]), map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(data["state.pt"]), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise _damage(directory / "state.pt", "it holds more than plain data") from error
     return Checkpoint(weights, state, manifest["about"])
 
 
@@ -83,7 +87,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(_read(path))
         digest = manifest.pop("sha256")
     except (ValueError, AttributeError, TypeError, KeyError) as error:
-        raise _damage(path, "it is not a manifest") from error
+        raise _damage(path, "it is no manifest") from error
     if digest != _digest(manifest):
         raise _damage(path, "it is not what was written")
     if manifest["schema"] != SCHEMA:

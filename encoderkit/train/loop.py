@@ -26,7 +26,7 @@ from encoderkit.train.device import (
 from encoderkit.train.evaluate import evaluate
 from encoderkit.train.keep import DirectoryKeeper, Keeper
 from encoderkit.train.optim import decay_groups, optimizer, rate
-from encoderkit.train.step import Snapshot, Stepper
+from encoderkit.train.step import Snapshot, Stepper, Unchanged
 
 _STALL = 0.95  # of the trivial loss; .98 missed a clear stall at 2.413 of 2.485
 
@@ -172,7 +172,7 @@ class Loop:
         step = self.at.step
         batch = self.task.batch(step, self.options.batch)
         micro = batch.split(self.options.accumulate)
-        before = Snapshot(self.model, self.device, needed=len(micro) > 1)
+        before = Snapshot(self.model, self.device) if len(micro) > 1 else Unchanged()
         self.optimizer.zero_grad()
         try:
             for i, part in enumerate(micro):
@@ -246,7 +246,8 @@ class Loop:
             self.model.load_state_dict(found.weights | found.state["extra"])
             self.optimizer.load_state_dict(found.state["optimizer"])
         except (RuntimeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint is of another model: {error}") from error
+            words = " ".join(str(error).split())
+            raise CheckpointError(f"the checkpoint is of another model: {words}") from error
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
         self.saved = (self.at.step, self.at.evaluated)

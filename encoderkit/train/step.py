@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -74,22 +75,27 @@ class Stepper:
         return dict(zip(terms, values, strict=True))
 
 
-class Snapshot:
-    """What a forward pass may change in a model: its buffers and torch's global generators.
+class Unchanged:
+    """Stands in where there is nothing to put back."""
 
-    Only an accumulation can be left half done, so a step of one micro-batch needs none.
+    def restore(self) -> None:
+        """Do nothing."""
+
+
+class Snapshot(Unchanged):
+    """What a forward pass may change: what a model keeps beside parameters, torch's generators.
+
+    Only an accumulation can be left half done: a step of one micro-batch needs none.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, *, needed: bool) -> None:
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._model, self._device = model, device
-        buffers = model.named_buffers() if needed else ()
-        self._buffers = {name: buffer.clone() for name, buffer in buffers}
-        self._random = random_state(device) if needed else {}
+        learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        kept = {name: value for name, value in model.state_dict().items() if name not in learnt}
+        self._kept = copy.deepcopy(kept)
+        self._random = random_state(device)
 
-    @torch.no_grad()
     def restore(self) -> None:
         """Put everything back."""
-        for name, buffer in self._buffers.items():
-            self._model.get_buffer(name).copy_(buffer)
-        if self._random:
-            set_random_state(self._random, self._device)
+        self._model.load_state_dict(self._model.state_dict() | self._kept)
+        set_random_state(self._random, self._device)

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from encoderkit_builtin.catalogue_tasks import MLMPydocOptions, SortOptions
-from encoderkit_builtin.tasks import MLMPydoc, Sort, read_topics, split_text, windows
 
 from encoderkit.data import Batch, InputError, Task
+from encoderkit_builtin.catalogue_tasks import MLMPydocOptions, SortOptions
+from encoderkit_builtin.tasks import MLMPydoc, Sort, read_topics, split_text, windows
 
 
 def equal(a: Batch, b: Batch) -> bool:
@@ -58,8 +58,8 @@ def test_tokens_and_targets_fit_the_models_ends(make: type[Task]) -> None:
     task = make(0)  # type: ignore[call-arg, arg-type]
     for batch in [task.batch(0, 5), *task.evaluation()]:
         assert sum(batch.lengths) == len(batch.tokens)
-        assert 0 <= batch.tokens.min() and batch.tokens.max() < task.vocab
-        assert 0 <= batch.targets.min() and batch.targets.max() < task.outputs
+        assert batch.tokens.min() >= 0 and batch.tokens.max() < task.vocab
+        assert batch.targets.min() >= 0 and batch.targets.max() < task.outputs
         scored = len(batch.tokens) if batch.index is None else len(batch.index)
         assert len(batch.targets) == scored
     assert len(task.batch(0, 5).lengths) == 5
@@ -156,7 +156,8 @@ def test_mlm_keeps_the_held_out_text_out_of_training() -> None:
 
 def test_split_text_drops_what_stands_in_both() -> None:
     quoted = "This line is longer than twenty-four characters."
-    paragraphs = [*("filler " * 3 + str(i) for i in range(90)), f"old\n   {quoted}", f"new\n{quoted}"]
+    filler = ["filler " * 3 + str(i) for i in range(90)]
+    paragraphs = [*filler, f"old\n   {quoted}", f"new\n{quoted}"]
     train, held_out = split_text("\n\n".join([*paragraphs, "end"]))
     assert quoted in held_out and quoted not in train
     assert "filler" in train and "filler" in held_out

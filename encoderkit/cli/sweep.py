@@ -1,0 +1,101 @@
+"""`encoderkit sweep`: every variant of a grid, one process each."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from typing import TextIO
+
+from encoderkit.cli.arguments import parser as overrides_parser
+from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.sweep.plan import plan
+from encoderkit.sweep.runner import Ended, Observer, View, run_sweep
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    made = overrides_parser(
+        "sweep",
+        "Train every variant of a grid, each in a process of its own, and compare them. The same "
+        "command again runs only what is not done.",
+        "  encoderkit sweep norm=layernorm,rmsnorm placement=pre,post seeds=3\n"
+        "  encoderkit sweep ffn='glob(*glu)' jobs=2 sweep.name=gates\n"
+        "  encoderkit sweep experiment=card\n",
+    )
+    made.add_argument("--quiet", action="store_true", help="print the comparison alone")
+    return made
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the sweep, print its comparison, and return the exit code of its cells."""
+    report_broken_plugins()
+    words = [*arguments.overrides, *(f"--config-dir={path}" for path in arguments.config_dir)]
+    command = shlex.join(["encoderkit", "sweep", *words])
+    asked = plan(arguments.overrides, config_dirs=arguments.config_dir, command=command)
+    if not arguments.quiet:
+        variants = len(asked.labels)
+        print(f"{len(asked.cells)} runs of {variants} variants in {asked.directory}", flush=True)
+        for words_ in asked.merged:
+            print(f"note: {words_}; it runs once")
+    live = sys.stderr.isatty() and not arguments.quiet
+    observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()
+    code = run_sweep(asked, observer)
+    if code == 130:
+        print(f"interrupted. To go on: {command}", file=sys.stderr)
+        return code
+    from encoderkit.cli.compare import print_table
+    from encoderkit.report.table import compare
+
+    print_table(compare(asked.directory))
+    return code
+
+
+class Lines(Observer):
+    """One line for each cell that ends."""
+
+    def begin(self, view: View) -> None:
+        """Say how many cells were done before."""
+        if view.skipped:
+            print(f"{view.skipped} were done before", flush=True)
+
+    def ended(self, ended: Ended, view: View) -> None:
+        """Print the cell's line."""
+        if not ended.skipped:
+            print(f"[{view.done + view.failed}/{view.cells}] {line(ended)}", flush=True)
+
+    def held(self, cell: object, view: View) -> None:
+        """Say that another process has the cell."""
+        print(f"another process runs {getattr(cell, 'name', cell)}; looking again", flush=True)
+
+
+class Live(Lines):
+    """The same lines, and one that moves below them."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def tick(self, view: View) -> None:
+        """Write the moving line over itself."""
+        left = "" if view.remaining is None else f", about {view.remaining:.0f} s left"
+        self.out.write(f"\r\x1b[K{view.counts} after {view.seconds:.0f} s{left}")
+        self.out.flush()
+
+    def ended(self, ended: Ended, view: View) -> None:
+        """Print the cell's line above the moving one."""
+        self.out.write("\r\x1b[K")
+        self.out.flush()
+        super().ended(ended, view)
+
+    def finish(self, view: View, interrupted: bool) -> None:
+        """Leave a clean line."""
+        self.out.write("\r\x1b[K")
+        self.out.flush()
+
+
+def line(ended: Ended) -> str:
+    """Return one cell's result in words."""
+    value = "" if ended.value is None else f" {ended.metric} {ended.value:.4f}"
+    failed = ended.state in ("error", "killed", "timeout")
+    why = f": {ended.reason.splitlines()[0]} ({ended.log})" if failed and ended.reason else ""
+    return f"{ended.label} seed={ended.seed} {ended.state}{value} in {ended.seconds:.1f} s{why}"

@@ -1,0 +1,100 @@
+"""`encoderkit train`: one run; with -m, a Hydra multirun; with resume=DIR, an earlier run again."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from encoderkit.cli.arguments import parser as overrides_parser
+from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.config.schema import Config
+from encoderkit.errors import ConfigError, Fault
+from encoderkit.sweep import store
+from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.plan import plan, planned, single
+from encoderkit.sweep.resume import recorded
+from encoderkit.sweep.run import run_cell
+from encoderkit.sweep.runner import exit_code, states
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    made = overrides_parser(
+        "train",
+        "Train one encoder. With -m: every point of the grid, under Hydra's own multirun and "
+        "launchers. With resume=DIR: go on with the run in that directory.",
+        "  encoderkit train norm=rmsnorm ffn=swiglu train=smoke\n"
+        "  encoderkit train resume=runs/train/default-seed0-0123456789ab\n"
+        "  encoderkit train -m norm=layernorm,rmsnorm hydra/launcher=basic\n",
+    )
+    made.add_argument("-m", "--multirun", action="store_true", help="a Hydra multirun")
+    made.add_argument("--quiet", action="store_true", help="print no progress")
+    return made
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, print how it ended, and return the exit code."""
+    report_broken_plugins()
+    if arguments.multirun:
+        return _multirun(arguments)
+    places = [word for word in arguments.overrides if word.startswith("resume=")]
+    if places:
+        if len(arguments.overrides) > 1:
+            others = " ".join(word for word in arguments.overrides if word not in places)
+            problem = "a resumed run keeps its configuration."
+            raise ConfigError([Fault(others, problem, f"Type `encoderkit train {places[0]}`.")])
+        root, cell = recorded(Path(places[0].partition("=")[2]))
+    else:
+        root, cell = single(arguments.overrides, config_dirs=arguments.config_dir)
+    return _one(root, cell, arguments.quiet)
+
+
+def _one(root: Path, cell: Cell, quiet: bool) -> int:
+    from encoderkit.cli.progress import Bar, Watch
+
+    steps = int(cell.tree["train"]["steps"])
+    with Bar(steps) if not quiet and sys.stderr.isatty() else Watch() as watch:
+        state = run_cell(cell, root, watch=watch)
+    directory = root / cell.name
+    if state == "held":
+        print(f"another process runs {directory}", file=sys.stderr)
+        return 1
+    found = store.read(directory)
+    numbers = ", ".join(f"{k} {v:.4f}" for k, v in found.metrics.items() if v is not None)
+    seconds = found.seconds.get("total", 0.0)
+    why = f" ({found.reason})" if found.reason else ""
+    print(f"{state}{why}: {numbers or 'no metrics'}; {found.steps} steps in {seconds:.1f} s")
+    print(f"{found.parameters or 0:,} parameters; results in {directory}")
+    if state == "interrupted":
+        print(f"To go on: encoderkit train {shlex.quote(f'resume={directory}')}", file=sys.stderr)
+    return exit_code([state])
+
+
+def _multirun(arguments: argparse.Namespace) -> int:
+    """Plan everything first, then let Hydra launch it; the exit code comes from the records."""
+    from encoderkit.config.launch import multirun
+
+    hydras = [w for w in arguments.overrides if w.lstrip("+").startswith(("hydra/", "hydra."))]
+    ours = [word for word in arguments.overrides if word not in hydras]
+    command = shlex.join(["encoderkit", "train", "-m", *arguments.overrides])
+    asked = plan(ours, config_dirs=arguments.config_dir, command=command)
+    asked.save()
+    print(f"{len(asked.cells)} runs of {len(asked.labels)} variants in {asked.directory}")
+    seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
+    skip = ("seed=", "seeds=", "jobs=", "sweep.")
+    points = [word for word in ours if not word.startswith(skip)] + [f"seed={seeds}"]
+    job = functools.partial(_job, asked.directory)
+    multirun([*hydras, *points], arguments.config_dir, job)
+    found = states(asked)
+    counts = {state: list(found.values()).count(state) for state in dict.fromkeys(found.values())}
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    return exit_code(found.values())
+
+
+def _job(directory: Path, config: Config) -> Any:
+    """Run one point in whatever process the launcher gives."""
+    return run_cell(planned(directory, config), directory, isolation="shared")

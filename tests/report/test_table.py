@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encoderkit.errors import ConfigError, StoreError
+from encoderkit.report import table
+from encoderkit.sweep import record
+from encoderkit.sweep.record import Record
+
+TASK = {"metric": "loss", "lower_is_better": True, "trivial_loss": 2.5, "baselines": {}}
+
+
+def put(root: Path, label: str, seed: int, loss: float | None, **changes: Any) -> Record:
+    """Write one record such as a run leaves."""
+    number = len(list(root.iterdir()))
+    found = Record(
+        id=f"{number:012x}",
+        label=label,
+        overrides=[*label.split(), f"seed={seed}"],
+        state="ok",
+        seeds={"seed": seed, "seed_init": seed, "seed_data": seed},
+        budget={"steps": 10, "batch": 4},
+        data_hash="d1",
+        task=dict(TASK),
+        environment={"torch": "2", "device": "cpu", "threads": 1},
+        parameters=100,
+        tokens=600,
+        seconds={"train": 2.0, "total": 3.0},
+        metrics={"loss": loss},
+        started=f"2026-01-01T00:00:{number:02}+00:00",
+        reproduce="encoderkit train",
+    )
+    for name, value in changes.items():
+        setattr(found, name, value)
+    place = root / f"cell-{found.id}"
+    place.mkdir()
+    record.save(found, place)
+    return found
+
+
+def save_plan(root: Path, records: list[Record], baseline: str) -> None:
+    cells = [{"id": each.id} for each in records]
+    content = {"schema": 1, "baseline": baseline, "cells": cells}
+    (root / "sweep.json").write_bytes(record.dump(content))
+
+
+def by_label(found: table.Comparison) -> dict[str, table.Row]:
+    return {row.label: row for row in found.rows}
+
+
+def test_a_row_is_a_variant_and_the_baseline_stands_first(tmp_path: Path) -> None:
+    made = [
+        put(tmp_path, f"norm={norm}", seed, loss + seed)
+        for seed in (0, 1, 2)
+        for norm, loss in (("a", 1.0), ("b", 1.5), ("c", 0.5))
+    ]
+    save_plan(tmp_path, made, "norm=b")
+    found = table.compare(tmp_path)
+    assert [row.label for row in found.rows] == ["norm=b", "norm=a", "norm=c"]
+    assert found.baseline == "norm=b" and found.notes == []
+    row = by_label(found)["norm=a"]
+    assert (row.n, row.states, row.mean, row.sd) == (3, {"ok": 3}, 2.0, 1.0)
+    assert (row.parameters, row.tokens_per_second, row.metric) == (100, 300.0, "loss")
+    assert row.difference is not None
+    assert (row.difference.pairs, row.difference.mean) == (3, -0.5)
+    assert found.rows[0].difference is None
+
+
+def test_another_baseline_may_be_asked_for_by_some_of_its_words(tmp_path: Path) -> None:
+    made = [put(tmp_path, f"norm={n} ffn={f}", 0, 1.0) for n in "ab" for f in "xy"]
+    save_plan(tmp_path, made, "norm=a ffn=x")
+    assert table.compare(tmp_path, baseline="ffn=y norm=b").baseline == "norm=b ffn=y"
+    with pytest.raises(ConfigError, match="--baseline=norm=b: names 2 variants"):
+        table.compare(tmp_path, baseline="norm=b")
+    with pytest.raises(ConfigError, match=r"Did you mean norm=a ffn=x\?"):
+        table.compare(tmp_path, baseline="norm=a fn=x")
+
+
+def test_failures_are_states_and_never_numbers(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a", 0, 1.0)
+    put(tmp_path, "norm=a", 1, None, state="nonfinite")
+    put(tmp_path, "norm=a", 2, None, state="error", environment={})
+    put(tmp_path, "norm=a", 3, 0.1, state="interrupted")
+    put(tmp_path, "norm=b", 1, 2.0)
+    a, b = table.compare(tmp_path).rows
+    assert (a.n, a.mean, a.sd) == (1, 1.0, None)
+    assert a.states == {"error": 1, "interrupted": 1, "nonfinite": 1, "ok": 1}
+    assert b.difference is None  # no seed in common that has a number
+
+
+def test_a_stalled_run_counts_as_the_trivial_loss_at_most(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a", 0, 7.0, state="stalled")
+    put(tmp_path, "norm=a", 1, 2.4, state="stalled")
+    (row,) = table.compare(tmp_path).rows
+    assert (row.n, row.capped) == (2, 1)
+    assert row.mean == pytest.approx(2.45)
+
+
+def test_another_metric_than_the_loss_is_not_capped(tmp_path: Path) -> None:
+    task = TASK | {"metric": "accuracy", "lower_is_better": False}
+    put(tmp_path, "norm=a", 0, 9.0, state="stalled", task=task, metrics={"accuracy": 0.1})
+    (row,) = table.compare(tmp_path).rows
+    assert (row.metric, row.mean, row.capped) == ("accuracy", 0.1, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "mark"),
+    [
+        ({"data_hash": "d2"}, "other data than the baseline"),
+        ({"budget": {"steps": 20, "batch": 4}}, "other budget than the baseline"),
+    ],
+)
+def test_other_data_or_budgets_are_marked_and_not_subtracted(
+    tmp_path: Path, change: dict[str, Any], mark: str
+) -> None:
+    put(tmp_path, "norm=a", 0, 1.0)
+    put(tmp_path, "norm=b", 0, 1.2, **change)
+    found = table.compare(tmp_path)
+    row = by_label(found)["norm=b"]
+    assert (row.mark, row.difference, row.mean) == (mark, None, 1.2)
+    assert any("never averaged or subtracted" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data_hash": "d2"},
+        {"budget": {"steps": 20, "batch": 4}},
+        {"parts": {"norm": {"part": "a", "source": "new"}}},
+    ],
+)
+def test_unlike_runs_of_one_variant_are_not_averaged(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    put(tmp_path, "norm=a", 0, 1.0)
+    put(tmp_path, "norm=a", 1, 3.0, **change)
+    found = table.compare(tmp_path)
+    assert [(row.label, row.mean) for row in found.rows] == [
+        ("norm=a [1]", 1.0),
+        ("norm=a [2]", 3.0),
+    ]
+    assert "norm=a: its runs differ in data, budget or code; one row each" in found.notes
+
+
+def test_other_environments_are_named(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a", 0, 1.0)
+    put(tmp_path, "norm=b", 0, 1.0, environment={"torch": "2", "device": "cpu", "threads": 2})
+    found = table.compare(tmp_path)
+    assert found.notes == ["different threads: 1; 2"]
+    assert by_label(found)["norm=b"].difference is not None
+
+
+def test_what_the_plan_does_not_know_is_named_and_left_out(tmp_path: Path) -> None:
+    old = put(tmp_path, "norm=a", 0, 9.0)
+    new = put(tmp_path, "norm=a", 0, 1.0)
+    save_plan(tmp_path, [new], "norm=a")
+    found = table.compare(tmp_path)
+    assert [row.mean for row in found.rows] == [1.0]
+    assert found.notes == [f"left out, not in the plan: norm=a ({old.id})"]
+
+
+def test_cells_that_have_not_run_and_broken_records_are_named(tmp_path: Path) -> None:
+    made = put(tmp_path, "norm=a", 0, 1.0)
+    gone = put(tmp_path, "norm=b", 0, 1.0)
+    save_plan(tmp_path, [made, gone], "norm=b")
+    (tmp_path / f"cell-{gone.id}" / record.FILE).write_text("<html>")
+    found = table.compare(tmp_path)
+    assert [row.label for row in found.rows] == ["norm=a"]
+    assert found.notes[0] == "1 of 2 planned cells have not run"
+    assert found.notes[1].startswith("left out: ") and gone.id in found.notes[1]
+
+
+def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no records to compare"):
+        table.compare(tmp_path)
+
+
+def test_the_newest_sweep_is_taken_when_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "runs" / "one"
+    root.mkdir(parents=True)
+    save_plan(root, [put(root, "norm=a", 0, 1.0)], "norm=a")
+    assert table.compare().directory == Path("runs/one")
+
+
+def test_json_is_strict_and_holds_every_number(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        put(tmp_path, "norm=a", seed, 1.0)
+        put(tmp_path, "norm=b", seed, 1.5 + seed)
+    text = table.to_json(table.compare(tmp_path))
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found["schema"] == 1 and found["directory"] == str(tmp_path)
+    assert [row["label"] for row in found["rows"]] == ["norm=a", "norm=b"]
+    assert found["rows"][1]["difference"]["mean"] == 1.0
+    assert found["rows"][1]["difference"]["pairs"] == 2
+
+
+HOSTILE = ["=1+1", "+cmd", "-2", "@SUM(A1)", "\tx"]
+
+
+@pytest.mark.parametrize("label", HOSTILE)
+def test_csv_holds_no_formula(tmp_path: Path, label: str) -> None:
+    put(tmp_path, label, 0, -1.5)
+    (row,) = csv.DictReader(io.StringIO(table.to_csv(table.compare(tmp_path))))
+    assert row["variant"] == f"'{label}"
+    assert row["mean"] == "-1.5"  # a number is a number
+
+
+def test_csv_has_a_line_a_variant(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a,b", 0, 1.0)
+    put(tmp_path, 'say "hi"\nnow', 0, 1.25)
+    put(tmp_path, 'say "hi"\nnow', 1, None, state="error")
+    first, second = csv.DictReader(io.StringIO(table.to_csv(table.compare(tmp_path))))
+    assert (first["variant"], first["difference"], first["pairs"]) == ("norm=a,b", "", "0")
+    assert (second["variant"], second["difference"]) == ('say "hi"\nnow', "0.25")
+    assert (second["states"], second["n"], second["low"]) == ("error:1 ok:1", "1", "")
+
+
+def test_the_report_needs_no_torch() -> None:
+    code = "import sys, encoderkit.report.table; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

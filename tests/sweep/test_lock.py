@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from encoderkit.sweep import lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from encoderkit.sweep import lock
+with lock.hold(Path(sys.argv[1]), 0) as mine:
+    print(mine, flush=True)
+    time.sleep(60)
+"""
+
+
+def holder(place: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLDER, str(place)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "True\n"
+    return process
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with lock.hold(tmp_path, 0) as mine:
+        assert mine and not lock.is_free(tmp_path)
+        with lock.hold(tmp_path, 0) as again:
+            assert not again
+        assert (tmp_path / lock.FILE).read_text() == f"{os.getpid()}\n"
+    assert lock.is_free(tmp_path)
+    with lock.hold(tmp_path, 0) as mine:
+        assert mine
+
+
+def test_a_directory_that_was_never_locked_is_free(tmp_path: Path) -> None:
+    assert lock.is_free(tmp_path)
+    assert not (tmp_path / lock.FILE).exists()
+
+
+def test_a_killed_holder_lets_go_at_once(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    assert not lock.is_free(tmp_path)
+    begun = time.monotonic()
+    with lock.hold(tmp_path, 0.2) as mine:
+        assert not mine
+    assert time.monotonic() - begun >= 0.2
+    process.kill()
+    with lock.hold(tmp_path, 5) as mine:
+        assert mine
+    with process:
+        pass

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encoderkit.config.schema import RunOptions
+from encoderkit.errors import CheckpointError, ConfigError
+from encoderkit.train import checkpoint, environment, loop, pick_device
+from encoderkit.train.metrics import read_metrics
+
+Trained = Callable[..., tuple[Any, Any]]
+
+
+def digest(tensor: torch.Tensor) -> str:
+    data = tensor.contiguous().view(-1).view(torch.uint8)
+    return hashlib.sha256(data.numpy().tobytes()).hexdigest()
+
+
+def everything(directory: Path) -> dict[str, Any]:
+    """Return all that must not depend on where a run was stopped."""
+    kept = checkpoint.load(directory / "checkpoint")
+    assert kept is not None
+    state = kept.state["optimizer"]
+    tensors = {f"weight {name}": t for name, t in kept.weights.items()}
+    for number, values in state["state"].items():
+        tensors |= {f"adam {number} {name}": t for name, t in values.items()}
+    tensors |= {f"random {name}": t for name, t in kept.state["random"].items()}
+    found: dict[str, Any] = {name: digest(t) for name, t in tensors.items()}
+    found["metrics"] = (directory / "metrics.jsonl").read_bytes()
+    found["groups"] = state["param_groups"]
+    found["extra"] = kept.state["extra"]
+    found["progress"] = {**kept.about["progress"], "seconds": None}
+    found["weights file"] = (directory / "checkpoint" / "weights.safetensors").read_bytes()
+    return found
+
+
+def test_a_run_learns_and_ends_ok(trained: Trained, tmp_path: Path) -> None:
+    model, outcome = trained(tmp_path, steps=60)
+    assert (outcome.state, outcome.reason, outcome.step) == ("ok", "", 60)
+    losses = [m.value for m in read_metrics(tmp_path / "metrics.jsonl") if m.name == "train/loss"]
+    assert len(losses) == 60 and losses[-1] < 0.5 * losses[0]
+    assert outcome.metrics.keys() == {"loss", "accuracy"}
+    assert outcome.metrics["accuracy"] > 0.9
+    assert outcome.tokens > 60 * 6 and outcome.seconds > 0 and outcome.notes == []
+    assert outcome.groups == {
+        "decay": ["head.weight"],
+        "no_decay": ["embed.weight", "norm.weight", "norm.bias", "head.bias"],
+    }
+    assert model.training
+
+
+def test_every_step_and_evaluation_is_logged_once(trained: Trained, tmp_path: Path) -> None:
+    trained(tmp_path)
+    found: dict[str, list[int]] = {}
+    for metric in read_metrics(tmp_path / "metrics.jsonl"):
+        found.setdefault(metric.name, []).append(metric.step)
+    steps, evaluations = [1, 2, 3, 4, 5, 6, 7], [3, 6, 7]
+    assert found == {
+        "train/loss": steps,
+        "train/part/size": steps,
+        "train/grad_norm": steps,
+        "val/loss": evaluations,
+        "val/accuracy": evaluations,
+    }
+
+
+def test_a_run_without_a_directory_keeps_nothing(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, kept = trained(tmp_path / "kept")
+    _, outcome = trained(None)
+    assert dataclasses.replace(outcome, seconds=0) == dataclasses.replace(kept, seconds=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_the_callers_random_state_and_threads_are_left_alone(trained: Trained) -> None:
+    torch.manual_seed(5)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    one, _ = trained(None)
+    assert torch.equal(torch.get_rng_state(), state) and torch.get_num_threads() == threads
+    torch.manual_seed(6)
+    two, _ = trained(None)
+    for name, value in one.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, two.state_dict()[name]), name
+
+
+# The run has 7 steps of up to 3 micro-batches and 3 evaluations of 3 batches: 30 questions.
+@pytest.mark.parametrize("asked", range(1, 31))
+def test_a_run_stopped_anywhere_ends_like_an_undisturbed_one(
+    trained: Trained, stop_at: Any, tmp_path: Path, asked: int
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trained(whole, accumulate=3)
+    _, first = trained(parts, stop_at(asked=asked), accumulate=3)
+    assert (first.state, first.reason) == ("interrupted", "asked to")
+    _, second = trained(parts, accumulate=3)
+    assert second.state == "ok" and second.notes == []
+    assert everything(parts) == everything(whole)
+
+
+def test_a_run_that_nobody_stops_is_asked_thirty_times(trained: Trained, stop_at: Any) -> None:
+    watch = stop_at()
+    trained(None, watch, accumulate=3)
+    assert watch.count == 30
+
+
+def test_a_run_stopped_again_and_again_ends_like_an_undisturbed_one(
+    trained: Trained, stop_at: Any, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    _, outcome = trained(whole)
+    sittings = 0
+    while True:
+        _, again = trained(parts, stop_at(asked=4))
+        sittings += 1
+        if again.state == "ok":
+            break
+    assert sittings > 4
+    assert everything(parts) == everything(whole)
+    assert dataclasses.replace(again, seconds=0) == dataclasses.replace(outcome, seconds=0)
+
+
+@pytest.mark.parametrize("step", [1, 2, 6])
+def test_stopping_after_a_step_keeps_that_step(
+    trained: Trained, stop_at: Any, tmp_path: Path, step: int
+) -> None:
+    _, outcome = trained(tmp_path, stop_at(step=step))
+    assert (outcome.state, outcome.step) == ("interrupted", step)
+    kept = checkpoint.load(tmp_path / "checkpoint")
+    assert kept is not None and kept.about["progress"]["step"] == step
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    trained: Trained, tmp_path: Path, stop_at: Any
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    class Kill(stop_at):  # type: ignore[misc]
+        def progress(self, step: int, loss: float, tokens_per_second: float) -> None:
+            if step == 6:
+                raise Killed
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trained(whole)
+    with pytest.raises(Killed):
+        trained(parts, Kill())
+    kept = checkpoint.load(parts / "checkpoint")
+    assert kept is not None and kept.about["progress"]["step"] == 4
+    trained(parts)
+    assert everything(parts) == everything(whole)
+
+
+def test_a_finished_run_is_not_repeated(trained: Trained, stop_at: Any, tmp_path: Path) -> None:
+    _, first = trained(tmp_path)
+    before = everything(tmp_path)
+    watch = stop_at()
+    _, second = trained(tmp_path, watch)
+    assert watch.count == 0 and second == first and everything(tmp_path) == before
+
+
+def test_no_checkpoints_but_the_last(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    save = checkpoint.save
+
+    def note(directory: Path, kept: checkpoint.Checkpoint) -> None:
+        steps.append(kept.about["progress"]["step"])
+        save(directory, kept)
+
+    monkeypatch.setattr(checkpoint, "save", note)
+    trained(tmp_path / "a", run={"checkpoint_every": 0})
+    trained(tmp_path / "b", run={"checkpoint_every": 3})
+    trained(tmp_path / "c", run={"checkpoint_every": 7})
+    assert steps == [7, 3, 6, 7, 7]
+
+
+def test_another_identity_starts_anew(trained: Trained, tmp_path: Path) -> None:
+    trained(tmp_path / "whole", identity="b")
+    trained(tmp_path / "parts", identity="a", steps=3)
+    _, outcome = trained(tmp_path / "parts", identity="b")
+    assert outcome.notes == ["restarted from step 0: the checkpoint at step 3 is of run a, not b"]
+    again, whole = everything(tmp_path / "parts"), everything(tmp_path / "whole")
+    assert again == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("torch", "0.1"), ("threads", 2), ("device", "cuda, X")]
+)
+def test_another_environment_starts_anew(
+    trained: Trained,
+    stop_at: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: Any,
+) -> None:
+    now = environment(RunOptions(device="cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "environment", lambda run: now | {name: value})
+        trained(tmp_path / "parts", stop_at(asked=6))
+    _, outcome = trained(tmp_path / "parts")
+    trained(tmp_path / "whole")
+    words = f"the checkpoint at step 3 is of {name} {value}, now {now[name]}"
+    assert outcome.notes == [f"restarted from step 0: {words}"]
+    assert everything(tmp_path / "parts") == everything(tmp_path / "whole")
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    trained: Trained, stand_in: Any, tmp_path: Path
+) -> None:
+    trained(tmp_path)
+    with pytest.raises(CheckpointError, match="is of another model: .*running_mean"):
+        trained(tmp_path, model=stand_in(coupled=False))
+
+
+@pytest.mark.parametrize(("precision", "bad"), [("fp32", math.nan), ("bf16", math.inf)])
+def test_a_loss_that_turns_nan_ends_the_run_in_words(
+    trained: Trained, stand_in: Any, tmp_path: Path, precision: str, bad: float
+) -> None:
+    model = stand_in()
+    model.poison = bad
+    _, outcome = trained(tmp_path, model=model, precision=precision)
+    assert (outcome.state, outcome.step) == ("nonfinite", 2)
+    assert outcome.reason == "train/loss became nan at step 3"
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert '{"step": 3, "name": "train/loss", "value": null}' in lines
+    assert [json.loads(line)["step"] for line in lines][-1] == 3
+    assert all(p.isfinite().all() for p in model.parameters())
+    kept = checkpoint.load(tmp_path / "checkpoint")
+    assert kept is not None and kept.about["progress"]["step"] == 2
+
+
+def test_a_gradient_that_turns_infinite_ends_the_run_in_words(
+    trained: Trained, stand_in: Any
+) -> None:
+    model = stand_in()
+    model.head.weight.register_hook(lambda g: g * math.inf if len(model.steps) > 3 else g)
+    _, outcome = trained(None, model=model, eval_every=0)
+    assert outcome.state == "nonfinite"
+    assert outcome.reason.startswith("train/grad_norm became ")
+    assert outcome.reason.endswith(" at step 4") and outcome.metrics == {}
+
+
+def test_a_validation_that_turns_nan_ends_the_run_in_words(
+    trained: Trained, stand_in: Any, tmp_path: Path
+) -> None:
+    model = stand_in()
+    logits = model.logits
+    model.logits = lambda *a, **k: logits(*a, **k) + (0.0 if model.training else math.nan)
+    _, outcome = trained(tmp_path, model=model)
+    assert (outcome.state, outcome.reason) == ("nonfinite", "val/loss became nan at step 3")
+    assert '"val/loss", "value": null' in (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_a_run_near_the_trivial_loss_is_stalled_when_asked(trained: Trained) -> None:
+    _, judged = trained(None, lr=1e-9, judge_stall=True)
+    _, spared = trained(None, lr=1e-9, judge_stall=False)
+    _, learnt = trained(None, steps=60, judge_stall=True)
+    assert judged.state == "stalled" and spared.state == learnt.state == "ok"
+    loss = judged.metrics["loss"]
+    assert judged.reason == (
+        f"the validation loss {loss:.4g} is no better than 0.95 of the trivial loss 1.6"
+    )
+
+
+def test_metrics_that_were_cut_behind_the_checkpoint_are_refused(
+    trained: Trained, tmp_path: Path
+) -> None:
+    trained(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="metrics.jsonl has .* bytes"):
+        trained(tmp_path)
+
+
+def test_dropout_is_keyed_by_the_micro_batch(trained: Trained, stand_in: Any) -> None:
+    model = stand_in()
+    trained(None, model=model, steps=2, accumulate=3, eval_every=0)
+    assert model.steps == [0, 1, 2, 3, 4, 5, None, None, None]
+
+
+def test_a_device_that_is_not_there_is_refused(trained: Trained) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(ConfigError, match="^run.device=cuda: .* Try run.device=auto.$"):
+        trained(None, run={"device": "cuda"})
+    assert pick_device("auto").type == "cpu"
