@@ -15,10 +15,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(temporary, data)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -46,7 +43,8 @@ def replace_directory(path: Path, files: Mapping[str, bytes]) -> None:
     try:
         fresh.mkdir()
         for name, data in files.items():
-            write_atomic(fresh / name, data)
+            _write(fresh / name, data)
+        sync_directory(fresh)
         if path.exists():
             os.replace(path, old)
         os.replace(fresh, path)
@@ -64,6 +62,13 @@ def recover_directory(path: Path) -> None:
         os.replace(old, path)
     for left in (_beside(path, "new"), old):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _beside(path: Path, suffix: str) -> Path:

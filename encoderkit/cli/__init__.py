@@ -9,16 +9,8 @@ import traceback
 from collections.abc import Sequence
 
 import encoderkit
-from encoderkit.errors import ConfigError, EncoderkitError
-
-COMMANDS = {
-    "train": "train one encoder (with -m: a Hydra multirun)",
-    "sweep": "train every variant of a grid, one process each, and resume by itself",
-    "compare": "compare the variants of a sweep",
-    "parts": "list every part and preset that can be chosen",
-    "explain": "show a configuration's equations, shapes and parameters",
-    "show": "show a resolved configuration and where each value comes from",
-}
+from encoderkit.cli.commands import COMMANDS
+from encoderkit.errors import ConfigError, EncoderkitError, nearest
 
 HELP = """usage: encoderkit COMMAND [ARGUMENTS]
 
@@ -77,11 +69,9 @@ def _run(command: str, arguments: list[str]) -> int:
 
         return completion.run(arguments)
     if command not in COMMANDS:
-        from encoderkit.errors import nearest
-
         hint = nearest(command, COMMANDS)
         print(
-            f"encoderkit: there is no command {command!r}. {hint}\n"
+            f"encoderkit: there is no command {command!r}. {hint or 'See encoderkit --help.'}\n"
             f"The commands are {', '.join(COMMANDS)}.",
             file=sys.stderr,
         )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-from encoderkit.cli import COMMANDS
-
-OVERRIDES = ("train", "sweep", "explain", "show")
+from encoderkit.cli.commands import COMMANDS, WITH_OVERRIDES
 
 
 def run(arguments: list[str]) -> int:
@@ -21,7 +19,7 @@ def run(arguments: list[str]) -> int:
             typed = words[1] if len(words) == 2 else ""
             print(" ".join(name for name in COMMANDS if name.startswith(typed)))
             return 0
-        if words[1] not in OVERRIDES:
+        if words[1] not in WITH_OVERRIDES:
             return 0
         line = " ".join([words[0], *words[2:]])
         os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}

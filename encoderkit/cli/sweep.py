@@ -9,7 +9,7 @@ from typing import TextIO
 
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_broken_plugins
-from encoderkit.sweep.plan import plan
+from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep
 
 
@@ -34,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = shlex.join(["encoderkit", "sweep", *words])
     asked = plan(arguments.overrides, config_dirs=arguments.config_dir, command=command)
     if not arguments.quiet:
-        variants = len(asked.labels)
-        print(f"{len(asked.cells)} runs of {variants} variants in {asked.directory}", flush=True)
+        print(f"{size(asked)} in {asked.directory}", flush=True)
         for words_ in asked.merged:
             print(f"note: {words_}; it runs once")
     live = sys.stderr.isatty() and not arguments.quiet
@@ -49,6 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     print_table(compare(asked.directory))
     return code
+
+
+def size(asked: Plan) -> str:
+    """Return how much a plan asks for, in words."""
+    runs, variants = len(asked.cells), len(asked.labels)
+    return f"{runs} run{'s' * (runs > 1)} of {variants} variant{'s' * (variants > 1)}"
 
 
 class Lines(Observer):

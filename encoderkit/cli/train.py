@@ -11,6 +11,7 @@ from typing import Any
 
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.sweep import size
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.sweep import store
@@ -83,7 +84,7 @@ def _multirun(arguments: argparse.Namespace) -> int:
     command = shlex.join(["encoderkit", "train", "-m", *arguments.overrides])
     asked = plan(ours, config_dirs=arguments.config_dir, command=command)
     asked.save()
-    print(f"{len(asked.cells)} runs of {len(asked.labels)} variants in {asked.directory}")
+    print(f"{size(asked)} in {asked.directory}")
     seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
     skip = ("seed=", "seeds=", "jobs=", "sweep.")
     points = [word for word in ours if not word.startswith(skip)] + [f"seed={seeds}"]

@@ -37,6 +37,7 @@ from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import Entry, Registry
 
 SHORT = {"seeds": "sweep.seeds", "jobs": "sweep.jobs"}
+TEXTS = ("sweep.baseline", "sweep.dir")  # may hold '=', which Hydra takes in quotes only
 VERSION_BASE = "1.3" if hydra.__version__ < "1.4" else None
 
 
@@ -108,7 +109,11 @@ class Composer:
         for item in parsed:
             values = self._values(item, faults)
             columns.append([f"{item.key_or_group}={value}" for value in values])
-        if faults:
+        if faults:  # then those of the values that stand alone belong in the same message
+            try:
+                self.configure([i.input_line or "" for i in parsed if not i.is_sweep_override()])
+            except ConfigError as error:
+                faults += [fault for fault in error.faults if fault not in faults]
             raise ConfigError(faults)
         return [tuple(dict.fromkeys(point)) for point in itertools.product(*columns)]
 
@@ -133,6 +138,8 @@ class Composer:
         faults: list[Fault] = []
         for text in overrides:
             key, equals, value = text.partition("=")
+            if key in TEXTS and "=" in value and value[:1] not in "'\"":
+                value = "'" + value.replace("'", "\\'") + "'"
             try:
                 (item,) = self._parser.parse_overrides([f"{SHORT.get(key, key)}{equals}{value}"])
             except HydraException as error:

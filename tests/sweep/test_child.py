@@ -34,6 +34,11 @@ WORKS = """
 
 def alive(pid: int) -> bool:
     """Tell whether a process runs; one that is dead and not yet buried does not."""
+    if Path("/proc/self/stat").exists():
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
     look = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return bool(look.stdout.strip()) and not look.stdout.startswith("Z")
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from encoderkit.config.schema import RunOptions, TrainOptions
-from encoderkit.data import Batch, Task
+from encoderkit.data import Batch, Task, epoch_rows
 from encoderkit.train import Outcome, Watch, fit
 
 
@@ -54,23 +54,29 @@ class Model(nn.Module):
 
 
 class Count(Task):
-    """The class of a token is the token; ragged sequences, of which some tokens are scored."""
+    """A token is its own class; 20 ragged rows an epoch, of which some tokens are scored."""
 
     vocab = outputs = 5
     trivial_loss, data_hash = 1.6, "0" * 12
 
+    def __init__(self, opts: Any, seed: int) -> None:
+        super().__init__(opts, seed)
+        draws = self.draws("rows", 0)
+        lengths = torch.randint(1, 9, (20,), generator=draws).tolist()
+        self.rows = [torch.randint(5, (length,), generator=draws) for length in lengths]
+
     def batch(self, k: int, size: int) -> Batch:
-        return self._rows(self.draws("train", k), size)
+        rows = epoch_rows(self.seed, k, size, len(self.rows)).tolist()
+        return self._score(rows, self.draws("train", k))
 
     def evaluation(self) -> Iterator[Batch]:
         for k in range(3):
-            yield self._rows(self.draws("eval", k), 4 + k)
+            yield self._score(list(range(4 + k)), self.draws("eval", k))
 
-    def _rows(self, draws: torch.Generator, size: int) -> Batch:
-        lengths = torch.randint(1, 9, (size,), generator=draws).tolist()
-        tokens = torch.randint(5, (sum(lengths),), generator=draws)
-        index = torch.rand(len(tokens), generator=draws).topk(size).indices.sort().values
-        return Batch(tokens, lengths, index, tokens[index])
+    def _score(self, rows: list[int], draws: torch.Generator) -> Batch:
+        tokens = torch.cat([self.rows[row] for row in rows])
+        index = torch.rand(len(tokens), generator=draws).topk(len(rows)).indices.sort().values
+        return Batch(tokens, [len(self.rows[row]) for row in rows], index, tokens[index])
 
 
 class StopAt(Watch):

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from encoderkit.config.check import check
 from encoderkit.config.schema import RunOptions
+from encoderkit.data import build_task
 from encoderkit.errors import CheckpointError, ConfigError
-from encoderkit.train import checkpoint, environment, loop, pick_device
+from encoderkit.nn.build import build_model
+from encoderkit.plugins import registry
+from encoderkit.train import checkpoint, environment, fit, loop, pick_device
 from encoderkit.train.metrics import read_metrics
 
 Trained = Callable[..., tuple[Any, Any]]
@@ -94,7 +98,8 @@ def test_the_callers_random_state_and_threads_are_left_alone(trained: Trained) -
             assert torch.equal(value, two.state_dict()[name]), name
 
 
-# The run has 7 steps of up to 3 micro-batches and 3 evaluations of 3 batches: 30 questions.
+# 7 steps of 3 micro-batches and 3 evaluations of 3 batches: 30 questions. Of the 20 rows a step
+# takes 6, so that two epochs end within a step.
 @pytest.mark.parametrize("asked", range(1, 31))
 def test_a_run_stopped_anywhere_ends_like_an_undisturbed_one(
     trained: Trained, stop_at: Any, tmp_path: Path, asked: int
@@ -297,3 +302,36 @@ def test_a_device_that_is_not_there_is_refused(trained: Trained) -> None:
     with pytest.raises(ConfigError, match="^run.device=cuda: .* Try run.device=auto.$"):
         trained(None, run={"device": "cuda"})
     assert pick_device("auto").type == "cpu"
+
+
+TREE = {
+    "model": {"d_model": 16, "n_layers": 2, "n_heads": 2},
+    "norm": {"part": "batchnorm"},
+    "placement": {"part": "pre"},
+    "ffn": {"part": "glu"},
+    "attention": {"part": "sdpa"},
+    "position": {"part": "learned", "max_len": 24},
+    "init": {"part": "xavier"},
+    "task": {"part": "sort", "eval_sequences": 100},
+    "train": {"steps": 4, "batch": 6, "accumulate": 2, "warmup": 1, "eval_every": 2},
+    "run": {"device": "cpu", "checkpoint_every": 2},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_real_encoder_stopped_and_resumed_is_bit_equal(
+    stop_at: Any, tmp_path: Path, precision: str
+) -> None:
+    config = check({**TREE, "train": {**TREE["train"], "precision": precision}}, registry())
+
+    def sit(name: str, watch: Any = None) -> Any:
+        task = build_task(config)
+        model = build_model(config, task.vocab, task.outputs)
+        return fit(model, task, config.train, config.run, tmp_path / name, watch=watch)
+
+    assert sit("whole").state in ("ok", "stalled")
+    for asked in (2, 3, 5, 6):  # within step 1, after it, in the evaluation, after it
+        name = str(asked)
+        assert sit(name, stop_at(asked=asked)).state == "interrupted"
+        assert sit(name).state in ("ok", "stalled")
+        assert everything(tmp_path / name) == everything(tmp_path / "whole")

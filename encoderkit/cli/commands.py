@@ -1,0 +1,12 @@
+"""The names of the commands, with a line for each."""
+
+COMMANDS = {
+    "train": "train one encoder (with -m: a Hydra multirun)",
+    "sweep": "train every variant of a grid, one process each, and resume by itself",
+    "compare": "compare the variants of a sweep",
+    "parts": "list every part and preset that can be chosen",
+    "explain": "show a configuration's equations, shapes and parameters",
+    "show": "show a resolved configuration and where each value comes from",
+}
+
+WITH_OVERRIDES = ("train", "sweep", "explain", "show")

@@ -1,0 +1,87 @@
+"""`encoderkit train`: one run, resumed, and under Hydra's multirun."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from encoderkit.cli import main
+
+SMALL = ["train=smoke", "train.steps=4", "train.warmup=1", "model.n_layers=1"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def records(root="runs/train"):
+    found = sorted(Path(root).glob("*/record.json"))
+    return [json.loads(path.read_text()) for path in found]
+
+
+def test_one_run_leaves_its_directory_and_nothing_else(capsys):
+    assert main(["train", *SMALL, "norm=rmsnorm"]) == 0
+    (record,) = records()
+    assert (record["state"], record["steps"]) == ("ok", 4)
+    assert record["parts"]["norm"]["part"] == "rmsnorm"
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+    (directory,) = Path("runs/train").iterdir()
+    names = {path.name for path in directory.iterdir()}
+    assert names - {".lock"} == {
+        "config.yaml",
+        "record.json",
+        "metrics.jsonl",
+        "log.txt",
+        "checkpoint",
+    }
+    out = capsys.readouterr().out
+    assert out.startswith("ok: loss ")
+    assert str(directory) in out
+
+
+def test_done_runs_are_not_repeated():
+    assert main(["train", *SMALL]) == 0
+    (before,) = records()
+    assert main(["train", *SMALL]) == 0
+    assert records() == [before]
+
+
+def test_resume_reads_the_directory(capsys):
+    assert main(["train", *SMALL]) == 0
+    (directory,) = Path("runs/train").iterdir()
+    assert main(["train", f"resume={directory}"]) == 0
+    assert "4 steps" in capsys.readouterr().out
+
+
+def test_resume_takes_no_other_words(capsys):
+    assert main(["train", "resume=x", "norm=rmsnorm"]) == 2
+    assert "norm=rmsnorm: a resumed run keeps its configuration." in capsys.readouterr().err
+
+
+def test_a_run_that_turns_nan_says_so(capsys):
+    assert main(["train", *SMALL, "train.lr=1e30", "train.clip=null", "train.steps=8"]) == 0
+    assert capsys.readouterr().out.startswith("nonfinite (")
+
+
+def test_multirun_writes_the_same_records(capsys):
+    words = ["norm=layernorm,rmsnorm", "seeds=2", "sweep.name=m", *SMALL]
+    assert main(["train", "-m", *words]) == 0
+    assert [record["state"] for record in records("runs/m")] == ["ok"] * 4
+    assert {record["environment"]["isolation"] for record in records("runs/m")} == {"shared"}
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+    before = records("runs/m")
+    assert main(["sweep", "--quiet", *words]) == 0
+    assert records("runs/m") == before
+    assert "4 ok" in capsys.readouterr().out
+
+
+def test_multirun_reports_illegal_cells_before_hydra_starts(capsys):
+    words = ["norm=layernorm,rmsnrm", "model.n_heads=5"]
+    assert main(["train", "-m", *words]) == 2
+    err = capsys.readouterr().err
+    assert "norm=rmsnrm" in err
+    assert "model.n_heads=5" in err
+    assert list(Path().iterdir()) == []

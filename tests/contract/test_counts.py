@@ -1,0 +1,116 @@
+"""Every preset and part composes, builds, and has the parameters that its formula says."""
+
+from __future__ import annotations
+
+import pytest
+
+from encoderkit import build, configure
+from encoderkit.config.compose import Composer
+from encoderkit.config.presets import Presets
+from encoderkit.nn.build import build_model
+from encoderkit.plugins import registry
+
+D, L, F = 64, 3, 256
+W = 168  # the multiple of 8 nearest to 2/3 of 256
+LAYERNORM, MLP, ATTENTION = 2 * D, F * D + F + D * F + D, 4 * D * D
+NORMS = 2 * L + 1  # two in each layer, one at the end (pre-norm)
+USUAL = L * (ATTENTION + MLP) + NORMS * LAYERNORM
+
+FORMULAS = {
+    "norm": {
+        "layernorm": USUAL,
+        "rmsnorm": USUAL - NORMS * D,
+        "batchnorm": USUAL,
+        "none": USUAL - NORMS * LAYERNORM,
+    },
+    "placement": {
+        "pre": USUAL,
+        "post": USUAL - LAYERNORM,
+        "none": USUAL - LAYERNORM,
+    },
+    "ffn": {
+        **dict.fromkeys(["mlp", "relu", "gelu", "silu"], USUAL),
+        **dict.fromkeys(["glu", "swiglu", "geglu", "reglu"], USUAL - L * MLP + L * 3 * W * D),
+        "none": USUAL - L * (MLP + LAYERNORM),
+    },
+    "attention": {
+        "sdpa": USUAL,
+        "naive": USUAL,
+        "none": USUAL - L * (ATTENTION + LAYERNORM),
+    },
+    "position": {
+        **dict.fromkeys(["none", "sinusoidal", "rope"], USUAL),
+        "learned": USUAL + 512 * D,
+    },
+    "init": dict.fromkeys(["xavier", "torch"], USUAL),
+    "model": {
+        "tiny": USUAL,
+        "small": 6 * (4 * 256**2 + 8 * 256**2 + 5 * 256 + 4 * 256) + 2 * 256,
+        "base": 6 * (4 * 512**2 + 8 * 512**2 + 5 * 512 + 4 * 512) + 2 * 512,
+    },
+}
+SIZES = {"sort": (12, 12), "mlm_pydoc": (257, 256)}
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_no_choice_is_without_a_formula():
+    stated = {group: set(formulas) for group, formulas in FORMULAS.items()} | {"task": set(SIZES)}
+    groups = Presets(registry()).groups
+    ours = {
+        group: {n for n, source in groups[group].items() if source.owner.startswith("encoderkit ")}
+        for group in stated
+    }
+    assert ours == stated
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"), [(group, choice) for group in FORMULAS for choice in FORMULAS[group]]
+)
+def test_parameters(group, choice):
+    assert count(build(f"{group}={choice}", device="meta")) == FORMULAS[group][choice]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["ffn.width=100"], USUAL - L * MLP + L * (2 * 100 * D + 100 + D)),
+        (["ffn.bias=false"], USUAL - L * (F + D)),
+        (["ffn=swiglu", "ffn.width=256"], USUAL - L * MLP + L * 3 * 256 * D),
+        (["ffn=swiglu", "ffn.bias=true"], USUAL - L * MLP + L * (3 * W * D + 2 * W + D)),
+        (["attention.bias=true"], USUAL + L * 4 * D),
+        (["norm.bias=false"], USUAL - NORMS * D),
+        (["model.final_norm=false"], USUAL - LAYERNORM),
+        (["placement=post", "model.final_norm=true"], USUAL),
+        (["model.sublayers=[ffn]"], USUAL - L * (ATTENTION + LAYERNORM)),
+        (["model.sublayers=[attention,ffn,ffn]"], USUAL + L * (MLP + LAYERNORM)),
+    ],
+)
+def test_options_of_size(overrides, wanted):
+    assert count(build(*overrides, device="meta")) == wanted
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_a_model_adds_embedding_and_head(task):
+    vocabulary, outputs = SIZES[task]
+    model = build_model(configure(f"task={task}"), vocabulary, outputs, device="meta")
+    assert count(model) == USUAL + vocabulary * D + outputs * D + outputs
+
+
+EXPERIMENTS = Presets(registry()).groups["experiment"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_point_of_every_experiment_builds(name):
+    with Composer(registry()) as composer:
+        points = composer.expand([f"experiment={name}"])
+        assert len(points) > 1
+        for point in points:
+            assert count(build(composer.configure(point), device="meta")) > 0
+
+
+@pytest.mark.parametrize("budget", Presets(registry()).groups["train"])
+def test_every_budget_composes(budget):
+    assert configure(f"train={budget}").train.steps > 0

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from encoderkit.config.check import check, plain
+from encoderkit.errors import ConfigError, StoreError
+from encoderkit.plugins import registry
+from encoderkit.sweep import store
+from encoderkit.sweep.plan import plan, planned, single
+
+SMALL = ["train.steps=4", "train.warmup=1", "model.d_model=16"]
+
+
+def test_a_grid_is_planned_seed_by_seed() -> None:
+    found = plan([*SMALL, "norm=rmsnorm,none", "ffn=relu,gelu", "seeds=2"])
+    assert found.labels == [
+        "norm=rmsnorm ffn=relu",
+        "norm=rmsnorm ffn=gelu",
+        "norm=none ffn=relu",
+        "norm=none ffn=gelu",
+    ]
+    assert [cell.seed for cell in found.cells] == [0] * 4 + [1] * 4
+    assert found.axes == ("norm", "ffn")
+    assert found.baseline == "norm=rmsnorm ffn=relu"
+    assert len({cell.id for cell in found.cells}) == 8
+    assert all(cell.name == f"{cell.slug}-{cell.id}" for cell in found.cells)
+    assert found.cells[0].slug == "norm-rmsnorm-ffn-relu-seed0"
+
+
+def test_a_cell_says_how_to_run_it_alone() -> None:
+    found = plan([*SMALL, "norm=rmsnorm,none", "seeds=[7]", "jobs=1", "sweep.name=x"])
+    cell = found.cells[1]
+    assert cell.overrides == (*SMALL, "norm=none", "seed=7")
+    assert cell.reproduce == f"encoderkit train {' '.join(SMALL)} norm=none seed=7"
+    _, again = single(shlex.split(cell.reproduce)[2:])
+    assert again.id == cell.id
+
+
+def test_the_command_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    spaced = tmp_path / "my conf"
+    spaced.mkdir()
+    _, cell = single([*SMALL, "model.sublayers=[ffn, attention]"], config_dirs=[spaced])
+    words = shlex.split(cell.reproduce)
+    assert words[2:4] == [f"--config-dir={spaced}", SMALL[0]]
+    assert "model.sublayers=[ffn, attention]" in words
+
+
+def test_a_tree_is_the_whole_resolved_configuration() -> None:
+    found = plan([*SMALL, "norm=rmsnorm", "seeds=[3]"])
+    tree = found.cells[0].tree
+    assert (tree["seed"], tree["seed_init"], tree["seed_data"]) == (3, 3, 3)
+    assert tree["model"]["d_model"] == 16
+    assert plain(check(tree, registry())) == tree
+    json.dumps(tree, allow_nan=False)
+
+
+def test_one_variant_is_called_default() -> None:
+    found = plan([*SMALL])
+    assert [(c.label, c.seed) for c in found.cells] == [("default", 0)]
+
+
+def test_seeds_are_counted_from_the_seed_that_was_given() -> None:
+    assert [c.seed for c in plan([*SMALL, "seed=5", "seeds=2"]).cells] == [5, 6]
+    assert [c.seed for c in plan([*SMALL, "seed=1,2", "seeds=2"]).cells] == [1, 2, 3]
+
+
+def test_the_same_cell_by_two_names_is_one_and_is_named() -> None:
+    found = plan([*SMALL, "ffn=geglu,glu,swiglu", "ffn.act=gelu,silu", "seeds=2"])
+    assert found.labels == ["ffn=geglu ffn.act=gelu", "ffn=geglu ffn.act=silu"]
+    assert found.merged == (
+        "ffn=glu ffn.act=gelu is ffn=geglu ffn.act=gelu",
+        "ffn=glu ffn.act=silu is ffn=geglu ffn.act=silu",
+        "ffn=swiglu ffn.act=gelu is ffn=geglu ffn.act=gelu",
+        "ffn=swiglu ffn.act=silu is ffn=geglu ffn.act=silu",
+    )
+    assert len(found.cells) == 4
+
+
+def test_the_directory_is_named_asked_for_or_made_of_the_axes() -> None:
+    request = [*SMALL, "norm=rmsnorm,none"]
+    assert plan([*request, "sweep.dir=/tmp/x"]).directory == Path("/tmp/x")
+    assert plan([*request, "sweep.name=mine"]).directory == Path("runs/mine")
+    found = plan(request).directory
+    assert found.parent == Path("runs") and len(found.name) == 12
+    assert plan([*reversed(request), "seeds=2", "jobs=1"]).directory == found
+    assert single(SMALL)[0] == Path("runs/train")
+    assert single([*SMALL, "sweep.dir=/tmp/x"])[0] == Path("/tmp/x")
+
+
+def test_a_baseline_is_one_of_the_variants() -> None:
+    request = [*SMALL, "norm=rmsnorm,none"]
+    assert plan([*request, "sweep.baseline='norm=none'"]).baseline == "norm=none"
+    with pytest.raises(ConfigError, match=r"sweep.baseline=norm=nine: must be one of"):
+        plan([*request, "sweep.baseline='norm=nine'"])
+
+
+@pytest.mark.parametrize("axis", ["run.threads=1,2", "sweep.jobs=1,2", "seeds=1,2"])
+def test_how_a_sweep_runs_cannot_vary_within_it(axis: str) -> None:
+    with pytest.raises(ConfigError, match="says how a sweep runs, and cannot vary within one"):
+        plan([*SMALL, axis])
+
+
+def test_a_single_run_has_one_seed_and_its_overrides_for_a_label() -> None:
+    _, cell = single([*SMALL, "norm=rmsnorm", "seed=4"])
+    assert (cell.seed, cell.label) == (4, " ".join([*SMALL, "norm=rmsnorm"]))
+    assert single([])[1].label == "default"
+    with pytest.raises(ConfigError, match="seeds=3: one run has one seed. Use seed=0."):
+        single([*SMALL, "seeds=3"])
+
+
+def test_a_plan_is_written_and_its_cells_are_found_again(tmp_path: Path) -> None:
+    found = plan([*SMALL, "norm=rmsnorm,none", f"sweep.dir={tmp_path}/new"], command="the command")
+    found.save()
+    content = store.sweep(tmp_path / "new")
+    assert content is not None
+    assert content["command"] == "the command" and content["baseline"] == "norm=rmsnorm"
+    assert [cell["id"] for cell in content["cells"]] == [cell.id for cell in found.cells]
+    config = check(found.cells[1].tree, registry())
+    assert planned(tmp_path / "new", config) == found.cells[1]
+
+
+def test_a_cell_that_was_not_planned_is_refused(tmp_path: Path) -> None:
+    found = plan([*SMALL, "norm=rmsnorm", f"sweep.dir={tmp_path}"])
+    config = check(found.cells[0].tree, registry())
+    with pytest.raises(StoreError, match=f"cell {found.cells[0].id} is not in its plan"):
+        planned(tmp_path, config)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = plan([*SMALL, f"sweep.dir={tmp_path}/file/x"])
+    with pytest.raises(StoreError, match="no results can be written there: Not a directory"):
+        found.save()

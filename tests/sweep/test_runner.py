@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from encoderkit.errors import StoreError
+from encoderkit.report.table import compare
+from encoderkit.sweep import lock, pool, record, run, runner
+from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.plan import Plan, plan
+from encoderkit.sweep.runner import Ended, Observer, View, exit_code, run_sweep, states
+
+SMALL = ["train.steps=4", "train.warmup=1", "train.eval_every=0", "model.d_model=16"]
+SMALL += ["model.n_layers=1", "model.n_heads=2", "train.judge_stall=false"]
+
+# A norm that a test can make fail in a process of its own.
+MODULE = """
+import os, signal, time
+from pathlib import Path
+from encoderkit.sweep.run import run_cell
+
+def crash(cell, root, *, stop):
+    if cell.label == "norm=none":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_cell(cell, root, stop=stop)
+"""
+
+
+class Notes(Observer):
+    """Writes down what a sweep tells."""
+
+    def __init__(self) -> None:
+        self.first: View | None = None
+        self.last: View | None = None
+        self.started_cells: list[str] = []
+        self.endings: list[Ended] = []
+        self.views: list[View] = []
+        self.held_cells: list[str] = []
+        self.interrupted: bool | None = None
+
+    def begin(self, view: View) -> None:
+        self.first = view
+
+    def started(self, cell: Cell, view: View) -> None:
+        self.started_cells.append(cell.id)
+
+    def ended(self, ended: Ended, view: View) -> None:
+        self.endings.append(ended)
+        self.views.append(view)
+
+    def held(self, cell: Cell, view: View) -> None:
+        self.held_cells.append(cell.id)
+
+    def finish(self, view: View, interrupted: bool) -> None:
+        self.last, self.interrupted = view, interrupted
+
+
+def two(tmp_path: Path, *more: str) -> Plan:
+    return plan([*SMALL, "norm=rmsnorm,none", f"sweep.dir={tmp_path}/s", "jobs=2", *more])
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {
+        str(p): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name != "sweep.json"
+    }
+
+
+def test_a_sweep_runs_every_cell_once_and_is_compared(tmp_path: Path) -> None:
+    made, notes = two(tmp_path, "seeds=2"), Notes()
+    assert run_sweep(made, notes) == 0
+    assert sorted(notes.started_cells) == sorted(cell.id for cell in made.cells)
+    assert set(states(made).values()) == {"ok"}
+    assert notes.first is not None and notes.first.counts == "0 done, 0 running, 0 failed of 4"
+    assert notes.last is not None and notes.last.counts == "4 done, 0 running, 0 failed of 4"
+    assert (notes.last.skipped, notes.last.jobs, notes.interrupted) == (0, 2, False)
+    assert notes.views[0].remaining is not None and notes.views[-1].remaining == 0
+    ended = notes.endings[0]
+    assert ended.metric == "loss" and ended.value is not None and ended.seconds > 0
+    assert ended.log.read_text().endswith(" ok\n")
+    found = compare(made.directory)
+    assert [(row.label, row.n) for row in found.rows] == [("norm=rmsnorm", 2), ("norm=none", 2)]
+    assert found.notes == [] and found.rows[1].difference is not None
+
+    before, again = contents(made.directory), Notes()
+    assert run_sweep(two(tmp_path, "seeds=2"), again) == 0
+    assert again.started_cells == [] and contents(made.directory) == before
+    assert again.last is not None and again.last.skipped == 4
+    assert all(ended.skipped and ended.seconds > 0 for ended in again.endings)
+
+
+def test_the_numbers_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    made = two(tmp_path)
+    assert run_sweep(made) == 0
+    for cell in made.cells:
+        assert run.run_cell(cell, tmp_path / "here") == "ok"
+        apart = (made.directory / cell.name / "metrics.jsonl").read_bytes()
+        assert (tmp_path / "here" / cell.name / "metrics.jsonl").read_bytes() == apart
+
+
+def test_a_killed_cell_is_recorded_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runner_works.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import runner_works
+
+    made, notes = two(tmp_path), Notes()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_in_process", runner_works.crash)
+        assert run_sweep(made, notes) == 1
+    assert list(states(made).values()) == ["ok", "killed"]
+    found = record.load(made.directory / made.cells[1].name)
+    assert found.reason == "its process was killed by signal 9 (SIGKILL)"
+    assert notes.last is not None and (notes.last.done, notes.last.failed) == (1, 1)
+    assert run_sweep(made) == 0  # it is run again, and only it
+    assert list(states(made).values()) == ["ok", "ok"]
+
+
+def test_a_cell_that_takes_too_long_is_recorded(tmp_path: Path) -> None:
+    made = two(tmp_path, "train.steps=1000000", "sweep.timeout=2.5")
+    assert run_sweep(made) == 1
+    for cell in made.cells:
+        found = record.load(made.directory / cell.name)
+        assert (found.state, found.reason) == ("timeout", "longer than sweep.timeout=2.5 seconds")
+
+
+def test_ctrl_c_ends_in_order_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    request = ["train.steps=300", "run.checkpoint_every=0", "norm=rmsnorm", "jobs=1", "seeds=2"]
+    made = plan([*SMALL, *request, f"sweep.dir={tmp_path}/s"])
+
+    class Impatient(Notes):
+        def tick(self, view: View) -> None:
+            place = made.directory / made.cells[0].name / "record.json"
+            if place.exists() and b'"decay' in place.read_bytes() and not self.held_cells:
+                self.held_cells.append("signalled")
+                os.kill(os.getpid(), signal.SIGINT)
+
+    notes = Impatient()
+    assert run_sweep(made, notes) == 130
+    assert notes.interrupted
+    assert list(states(made).values()) == ["interrupted", "missing"]
+    assert record.load(made.directory / made.cells[0].name).reason == "asked to stop by SIGTERM"
+    assert run_sweep(made) == 0
+
+
+def test_cells_that_another_runner_holds_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_PAUSE", 0.05)
+    made = two(tmp_path)
+    place = made.directory / made.cells[0].name
+    place.mkdir(parents=True)
+    notes = Notes()
+
+    def let_go() -> None:
+        with lock.hold(place, 0):
+            while not notes.held_cells:
+                time.sleep(0.05)
+
+    other = threading.Thread(target=let_go)
+    other.start()
+    assert run_sweep(made, notes) == 0
+    other.join()
+    assert set(notes.held_cells) == {made.cells[0].id}
+    assert set(states(made).values()) == {"ok"}
+
+
+def test_a_lost_record_is_a_failure_and_no_end_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runner, "close_for", full)
+    made, notes = two(tmp_path, "train.steps=1000000", "sweep.timeout=2"), Notes()
+    assert run_sweep(made, notes) == 1
+    assert [ended.state for ended in notes.endings] == ["killed", "killed"]
+    assert all("No space left on device" in ended.reason for ended in notes.endings)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "s").touch()
+    with pytest.raises(StoreError, match="no results can be written there"):
+        run_sweep(two(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (["ok", "stalled", "nonfinite", "spiked"], 0),
+        ([], 0),
+        (["ok", "error"], 1),
+        (["ok", "killed"], 1),
+        (["timeout"], 1),
+        (["missing"], 1),
+        (["running"], 1),
+        (["ok", "error", "interrupted"], 130),
+    ],
+)
+def test_exit_codes(found: list[str], code: int) -> None:
+    assert exit_code(found) == code
+    assert exit_code(found, interrupted=True) == 130
+
+
+def test_jobs_times_threads_are_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "cores", lambda: 8)
+    notes = Notes()
+    made = plan([*SMALL, "run.threads=3", f"sweep.dir={tmp_path}"])
+    with monkeypatch.context() as patch:
+        patch.setattr(pool.Pool, "run", lambda *arguments: False)
+        assert run_sweep(made, notes) == 0
+    assert notes.last is not None and notes.last.jobs == 2
+    assert runner.cores() == 8
+
+
+def test_cores_are_those_that_may_be_used() -> None:
+    assert 1 <= runner.cores() <= (os.cpu_count() or 1)
+
+
+def test_warming_up_starts_the_server_once() -> None:
+    runner.warm_up()
+    runner.warm_up()

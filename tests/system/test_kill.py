@@ -1,0 +1,122 @@
+"""SIGKILL the runner, start again at once: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STEPS = 120
+REQUEST = [
+    *[f"train.steps={STEPS}", "train.warmup=1", "train.eval_every=0", "train.judge_stall=false"],
+    *["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "run.checkpoint_every=20"],
+    *["norm=layernorm,rmsnorm", "seeds=2", "jobs=2"],
+]
+RUNNER = """
+import sys
+from encoderkit.sweep.plan import plan
+from encoderkit.sweep.runner import run_sweep
+if __name__ == "__main__":
+    sys.exit(run_sweep(plan(sys.argv[1:])))
+"""
+
+
+def start(root: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", RUNNER, *REQUEST, f"sweep.dir={root}"])
+
+
+def group_of(runner: int) -> set[int]:
+    """Return the processes below a runner, and the runner."""
+    table = subprocess.run(["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True)
+    rows = [line.split() for line in table.stdout.splitlines()]
+    found = {runner}
+    while more := {int(p) for p, q, s in rows if int(q) in found and s[0] != "Z"} - found:
+        found |= more
+    return found
+
+
+def running(pids: set[int]) -> set[int]:
+    table = subprocess.run(["ps", "-eo", "pid=,stat="], capture_output=True, text=True)
+    rows = [line.split() for line in table.stdout.splitlines()]
+    return {int(pid) for pid, state in rows if state[0] != "Z"} & pids
+
+
+def cells(root: Path) -> list[Path]:
+    return sorted(path.parent for path in root.glob("*/config.yaml"))
+
+
+def steps(place: Path) -> list[int]:
+    lines = (place / "metrics.jsonl").read_bytes().splitlines()
+    return [m["step"] for m in map(json.loads, lines) if m["name"] == "train/loss"]
+
+
+def done(root: Path) -> dict[Path, bytes]:
+    """Return the files of the cells that have ended as results."""
+    places = [
+        place
+        for place in cells(root)
+        if (place / "record.json").exists()
+        and json.loads((place / "record.json").read_bytes())["state"] == "ok"
+    ]
+    return {p: p.read_bytes() for place in places for p in place.rglob("*") if p.is_file()}
+
+
+def wait_until(root: Path, enough: int) -> None:
+    """Wait until all cells together have come `enough` steps far."""
+    end = time.monotonic() + 60
+    while sum(len(p.read_bytes().splitlines()) for p in root.glob("*/metrics.jsonl")) < enough:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    root = tmp_path_factory.mktemp("undisturbed")
+    with start(root) as runner:
+        assert runner.wait(120) == 0
+    return {p.parent.name: p.read_bytes() for p in root.glob("*/metrics.jsonl")}
+
+
+@pytest.mark.parametrize("moments", [[50], [300], [30, 250, 420]])
+def test_a_killed_runner_loses_nothing(
+    tmp_path: Path, undisturbed: dict[str, bytes], moments: list[int]
+) -> None:
+    kept: dict[Path, bytes] = {}
+    for moment in moments:
+        with start(tmp_path) as runner:
+            wait_until(tmp_path, moment)
+            family = group_of(runner.pid)
+            runner.send_signal(signal.SIGKILL)
+            killed = time.monotonic()
+        assert len(family) > 1
+        again = start(tmp_path)  # at once: the children of the first may still be there
+        while left := running(family):
+            assert time.monotonic() - killed < 1, left
+            time.sleep(0.02)
+        kept |= done(tmp_path)
+        os.kill(again.pid, signal.SIGKILL)
+        again.wait()
+    with start(tmp_path) as runner:
+        assert runner.wait(120) == 0
+    assert len(cells(tmp_path)) == 4
+    for place in cells(tmp_path):
+        assert steps(place) == list(range(1, STEPS + 1))
+        assert (place / "metrics.jsonl").read_bytes() == undisturbed[place.name]
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_two_runners_on_one_directory_run_nothing_twice(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    with start(tmp_path) as one, start(tmp_path) as two:
+        assert (one.wait(120), two.wait(120)) == (0, 0)
+    assert {p.parent.name: p.read_bytes() for p in tmp_path.glob("*/metrics.jsonl")} == undisturbed
+    for place in cells(tmp_path):
+        log = (place / "log.txt").read_text().splitlines()
+        assert sum("started: " in line for line in log) == 1
