@@ -58,7 +58,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor], count: int) -> None:
         ("norm=none", 24),
         ("placement=post", 24),
         ("ffn=silu", 38),
-        ("ffn=swiglu", 29),
+        ("ffn=swiglu", 26),
         ("ffn=none", 20),
         ("attention=naive", 38),
         ("attention=none", 20),

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from encoderkit.sweep import runner, warm
 
 CHECK = """
@@ -56,3 +58,11 @@ def test_the_leash_ends_an_orphan(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ORPHAN, os.fspath(tmp_path / "sign")]
     subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=30)
     assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(("origin", "code"), [("", 3), ("multiprocessing.forkserver", 0)])
+def test_only_a_server_ends_fast(origin: str, code: int) -> None:
+    # A server is known by its command line, which a comment can imitate.
+    script = f"import sys\nimport encoderkit.sweep.warm  # {origin}\nsys.exit(3)"
+    run = subprocess.run([sys.executable, "-c", script], check=False)
+    assert run.returncode == code

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -88,22 +86,24 @@ def test_a_killed_runner_loses_nothing(
     tmp_path: Path, undisturbed: dict[str, bytes], moments: list[int]
 ) -> None:
     kept: dict[Path, bytes] = {}
-    for moment in moments:
-        with start(tmp_path) as runner:
+    runner = start(tmp_path)
+    try:
+        for moment in moments:
             wait_until(tmp_path, moment)
             family = group_of(runner.pid)
-            runner.send_signal(signal.SIGKILL)
+            runner.kill()
             killed = time.monotonic()
-        assert len(family) > 1
-        again = start(tmp_path)  # at once: the children of the first may still be there
-        while left := running(family):
-            assert time.monotonic() - killed < 1, left
-            time.sleep(0.02)
-        kept |= done(tmp_path)
-        os.kill(again.pid, signal.SIGKILL)
-        again.wait()
-    with start(tmp_path) as runner:
+            runner.wait()
+            runner = start(tmp_path)  # at once: the children of the first may still be there
+            assert len(family) > 1
+            while left := running(family):
+                assert time.monotonic() - killed < 1, left
+                time.sleep(0.02)
+            kept |= done(tmp_path)
         assert runner.wait(120) == 0
+    finally:
+        runner.kill()
+        runner.wait()
     assert len(cells(tmp_path)) == 4
     for place in cells(tmp_path):
         assert steps(place) == list(range(1, STEPS + 1))

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from encoderkit.errors import InputError
+from encoderkit.nn import Norm
+from encoderkit.testing import make_ctx, make_site
+from encoderkit_builtin.catalogue import BatchNormOptions, LayerNormOptions, RMSNormOptions
+from encoderkit_builtin.norms import BatchNorm, LayerNorm, NoNorm, RMSNorm
+
+
+def shaken(norm: Norm) -> Norm:
+    """Return the norm in float64 with parameters that are not ones and zeros."""
+    norm = norm.double()
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return norm
+
+
+def make(name: str, width: int = 8, eps: float = 1e-6) -> Norm:
+    site = make_site(d_model=width, n_heads=1)
+    torch.manual_seed(0)
+    made: dict[str, Norm] = {
+        "layernorm": LayerNorm(LayerNormOptions(eps=eps), site),
+        "rmsnorm": RMSNorm(RMSNormOptions(eps=eps), site),
+        "batchnorm": BatchNorm(BatchNormOptions(eps=eps), site),
+    }
+    return shaken(made[name])
+
+
+def tokens(n: int, d: int = 8) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(n)).double() * 3 + 1
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_layernorm_is_its_equation(eps: float) -> None:
+    norm, x = make("layernorm", eps=eps), tokens(5)
+    mean = x.mean(1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(1, keepdim=True)
+    wanted = norm.weight * (x - mean) / (variance + eps) ** 0.5 + norm.bias
+    assert torch.allclose(norm(x, make_ctx([5])), wanted, rtol=0, atol=1e-12)
+
+
+def test_layernorm_without_a_bias() -> None:
+    norm = LayerNorm(LayerNormOptions(bias=False), make_site(d_model=8))
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+    whole = LayerNorm(LayerNormOptions(), make_site(d_model=8))
+    assert torch.equal(norm(tokens(3).float(), make_ctx([3])), whole(tokens(3).float(), make_ctx([3])))
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_rmsnorm_is_its_equation(eps: float) -> None:
+    norm, x = make("rmsnorm", eps=eps), tokens(5)
+    wanted = norm.weight * x / ((x**2).mean(1, keepdim=True) + eps) ** 0.5
+    assert torch.allclose(norm(x, make_ctx([5])), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_batchnorm_is_its_equation_and_moves_its_statistics(eps: float) -> None:
+    norm, x = make("batchnorm", eps=eps), tokens(6)
+    mean, variance = x.mean(0), ((x - x.mean(0)) ** 2).mean(0)
+    wanted = norm.weight * (x - mean) / (variance + eps) ** 0.5 + norm.bias
+    assert torch.allclose(norm(x, make_ctx([2, 4])), wanted, rtol=0, atol=1e-12)
+    assert torch.allclose(norm.running_mean, 0.1 * mean, rtol=0, atol=1e-12)
+    unbiased = variance * 6 / 5
+    assert torch.allclose(norm.running_var, 0.9 + 0.1 * unbiased, rtol=0, atol=1e-12)
+    norm.eval()
+    scale = (norm.running_var + eps) ** 0.5
+    wanted = norm.weight * (x - norm.running_mean) / scale + norm.bias
+    assert torch.allclose(norm(x, make_ctx([6])), wanted, rtol=0, atol=1e-12)
+
+
+def test_batchnorm_with_all_the_momentum_keeps_the_last_batch() -> None:
+    norm, x = BatchNorm(BatchNormOptions(momentum=1.0), make_site(d_model=8)).double(), tokens(6)
+    norm(tokens(4), make_ctx([4]))
+    norm(x, make_ctx([6]))
+    assert torch.allclose(norm.running_mean, x.mean(0), rtol=0, atol=1e-12)
+
+
+def test_batchnorm_refuses_one_token_in_training_only() -> None:
+    norm = make("batchnorm")
+    with pytest.raises(InputError, match="one token has no variance. Give at least 2 tokens"):
+        norm(tokens(1), make_ctx([1]))
+    assert norm.running_mean.abs().max() == 0
+    assert norm.eval()(tokens(1), make_ctx([1])).shape == (1, 8)
+
+
+def test_batchnorm_of_no_token_changes_nothing() -> None:
+    norm = make("batchnorm")
+    norm(tokens(0), make_ctx([0, 0])).sum().backward()
+    assert norm.running_mean.abs().max() == 0 and bool((norm.running_var == 1).all())
+    assert all(bool((p.grad == 0).all()) for p in norm.parameters())
+
+
+def test_layernorm_looks_along_a_token_and_batchnorm_across_tokens() -> None:
+    layer, batch, x = make("layernorm"), make("batchnorm"), tokens(6)
+    other = x.clone()
+    other[3:] = tokens(3) * 5
+    for norm, coupled in ((layer, False), (batch, True)):
+        first, second = (norm(t, make_ctx([6]))[:3] for t in (x, other))
+        assert torch.allclose(first, second) is not coupled
+        fewer = norm(x[:3], make_ctx([3]))
+        assert torch.allclose(first, fewer, rtol=0, atol=1e-12) is not coupled
+    scaled = x * torch.linspace(0.5, 2, 8)
+    alike = [torch.allclose(n(x, make_ctx([6])), n(scaled, make_ctx([6])), atol=1e-4) for n in (layer, batch)]
+    assert alike == [False, True]
+
+
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("value", [0.0, 1e-30, 300.0, 3e4])
+def test_extreme_rows_stay_finite_in_half_precision(name: str, value: float) -> None:
+    norm = make(name).half()
+    x = torch.full((2, 8), value, dtype=torch.float16, requires_grad=True)
+    y = norm(x, make_ctx([2]))
+    y.sum().backward()
+    assert y.dtype == torch.float16 and bool(y.isfinite().all())
+    assert x.grad is not None and bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "batchnorm"])
+def test_the_gradient_is_that_of_the_equation(name: str) -> None:
+    norm, x = make(name), tokens(4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: norm(t, make_ctx([4])), (x,))
+
+
+def test_a_norm_of_bf16_under_a_float32_gain_keeps_bf16() -> None:
+    norm = RMSNorm(RMSNormOptions(), make_site(d_model=8))
+    assert norm(tokens(2).bfloat16(), make_ctx([2])).dtype == torch.bfloat16
+
+
+def test_none_is_the_identity() -> None:
+    x = tokens(3)
+    assert NoNorm(None, make_site(d_model=8))(x, make_ctx([3])) is x

@@ -1,0 +1,54 @@
+"""What the documentation tells people to type works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from encoderkit.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+BASH = re.findall(r"```bash\n(.*?)```", README, re.S)
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.S)
+GUIDE = re.findall(r"```sh\n(.*?)```", (ROOT / "plugins" / "README.md").read_text("utf-8"), re.S)
+
+
+def run(command, directory):
+    """Run a shell text with this environment's encoderkit in front."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shell = ["bash", "-euo", "pipefail", "-c", command]
+    done = subprocess.run(
+        shell, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("commands", ["".join(BASH), "".join(GUIDE)], ids=["README", "plugins"])
+def test_commands(commands, tmp_path):
+    # The packaging check installs the plugin for real; here it is installed already.
+    run(re.sub(r"^pip install .*$", "", commands, flags=re.M), tmp_path)
+
+
+def test_there_is_something_to_run():
+    assert len(BASH) >= 5
+    assert len(PYTHON) >= 1
+    assert len(GUIDE) == 1
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_mistake_reads_as_shown(capsys):
+    (words, shown) = re.findall(r"```console\n\$ encoderkit (.*?)\n(.*?)```", README, re.S)[0]
+    assert main(words.split()) == 2
+    err = capsys.readouterr().err.replace("batchnorm, none, dyt", "batchnorm, none")
+    assert err == shown
