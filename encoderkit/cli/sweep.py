@@ -10,7 +10,7 @@ from typing import TextIO
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_broken_plugins
 from encoderkit.sweep.plan import Plan, plan
-from encoderkit.sweep.runner import Ended, Observer, View, run_sweep
+from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     report_broken_plugins()
     words = [*arguments.overrides, *(f"--config-dir={path}" for path in arguments.config_dir)]
     command = shlex.join(["encoderkit", "sweep", *words])
+    warm_up()
     asked = plan(arguments.overrides, config_dirs=arguments.config_dir, command=command)
     if not arguments.quiet:
         print(f"{size(asked)} in {asked.directory}", flush=True)

@@ -98,4 +98,7 @@ def _multirun(arguments: argparse.Namespace) -> int:
 
 def _job(directory: Path, config: Config) -> Any:
     """Run one point in whatever process the launcher gives."""
-    return run_cell(planned(directory, config), directory, isolation="shared")
+    state = run_cell(planned(directory, config), directory, isolation="shared")
+    if state == "interrupted":
+        raise KeyboardInterrupt  # or Hydra would start the next job
+    return state

@@ -31,7 +31,7 @@ class TrainOptions(Options):
     steps: int = option(..., "optimizer steps", at_least=1)
     batch: int = option(..., "sequences in a step", at_least=1)
     accumulate: int = option(1, "micro-batches that a step is split into", at_least=1)
-    lr: float = option(2e-3, "peak learning rate", above=0)
+    lr: float = option(3e-3, "peak learning rate", above=0)
     schedule: str = option(
         "linear",
         "after the warm-up: linear decay to 0, or constant",

@@ -213,13 +213,25 @@ def enter_padded(x: Tensor, valid: Tensor | None, positions: Tensor | None) -> D
     where = None if positions is None else positions.reshape(b * s)  # (B S)
     if valid is None or sum(sizes) == b * s:
         return Door(flat, placed(ctx, where, span), lambda y: y.view(b, s, d))  # (B, S, D)
-    slots = torch.nonzero_static(valid.flatten(), size=sum(sizes)).squeeze(1)  # (N)
+    slots = real_slots(valid, sum(sizes))  # (N)
     where = None if where is None else where[slots]  # (N)
     return Door(
-        flat[slots],  # (N, D)
+        flat.index_select(0, slots),  # (N, D)
         placed(ctx, where, span),
         lambda y: y.new_zeros(b * s, d).index_copy(0, slots, y).view(b, s, d),  # (B, S, D)
     )
+
+
+def real_slots(valid: Tensor, n: int) -> Tensor:
+    """Return where in B S the n real tokens are, without waiting for the device as nonzero does.
+
+    Shapes: valid (B, S) -> (N)
+    """
+    flat = valid.flatten()  # (B S)
+    # Each real slot goes to its rank, all others to a place that is cut off.
+    ranks = torch.where(flat, flat.cumsum(0) - 1, n)  # (B S)
+    slots = torch.arange(flat.shape[0], device=flat.device)  # (B S)
+    return slots.new_empty(n + 1).scatter_(0, ranks, slots)[:n]  # (N)
 
 
 def enter_dense(x: Tensor, valid: Tensor | None, positions: Tensor | None) -> Door:

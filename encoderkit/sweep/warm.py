@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import signal
 import sys
 
 MODULES = (
@@ -47,11 +48,16 @@ def load() -> None:
         sys.meta_path.remove(leash)
 
 
-def end_fast() -> None:
-    """Let a server that has lost its runner go at once: clearing torch away takes it a second."""
+def settle() -> None:
+    """Behave as the runner's server, where this process is one.
+
+    Ctrl-C is the runner's to hear, during these imports too. A server that has lost its runner
+    goes at once: to clear torch away would take it a second.
+    """
     if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         atexit.register(os._exit, 0)
 
 
+settle()
 load()
-end_fast()

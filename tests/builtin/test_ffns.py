@@ -16,9 +16,7 @@ ACTS: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "gelu": lambda x: x * (1 + math.erf(x / 2**0.5)) / 2,
-    "gelu_tanh": lambda x: (
-        x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
-    ),
+    "gelu_tanh": lambda x: x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
 }
 
 
@@ -50,7 +48,8 @@ def test_glu_is_its_equation(name: str) -> None:
 def test_width_and_bias_are_options() -> None:
     site = make_site(d_model=8, d_ff=24)
     shapes = {
-        name: tuple(p.shape) for name, p in MLP(MLPOptions(width=3, bias=False), site).named_parameters()
+        name: tuple(p.shape)
+        for name, p in MLP(MLPOptions(width=3, bias=False), site).named_parameters()
     }
     assert shapes == {"up.weight": (3, 8), "down.weight": (8, 3)}
     glu = dict(GLU(GLUOptions(width=5, bias=True), site).named_parameters())
@@ -72,7 +71,8 @@ def test_dropout_falls_on_the_inner_activations(cls: type, options: type) -> Non
     ffn = cls(options(dropout=0.5, width=4, bias=False), make_site(d_model=8))
     seen: list[Tensor] = []
     ffn.down.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    x, ctx = torch.rand(200, 8) + 1, make_ctx([200], step=1)
+    x, ctx = torch.rand(200, 8) + 1, make_ctx([200])
+    ctx.step = 1
     with torch.no_grad():
         for parameter in ffn.parameters():
             parameter.fill_(1)

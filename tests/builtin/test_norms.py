@@ -48,7 +48,9 @@ def test_layernorm_without_a_bias() -> None:
     norm = LayerNorm(LayerNormOptions(bias=False), make_site(d_model=8))
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
     whole = LayerNorm(LayerNormOptions(), make_site(d_model=8))
-    assert torch.equal(norm(tokens(3).float(), make_ctx([3])), whole(tokens(3).float(), make_ctx([3])))
+    assert torch.equal(
+        norm(tokens(3).float(), make_ctx([3])), whole(tokens(3).float(), make_ctx([3]))
+    )
 
 
 @pytest.mark.parametrize("eps", [1e-6, 0.5])
@@ -105,7 +107,10 @@ def test_layernorm_looks_along_a_token_and_batchnorm_across_tokens() -> None:
         fewer = norm(x[:3], make_ctx([3]))
         assert torch.allclose(first, fewer, rtol=0, atol=1e-12) is not coupled
     scaled = x * torch.linspace(0.5, 2, 8)
-    alike = [torch.allclose(n(x, make_ctx([6])), n(scaled, make_ctx([6])), atol=1e-4) for n in (layer, batch)]
+    alike = [
+        torch.allclose(n(x, make_ctx([6])), n(scaled, make_ctx([6])), atol=1e-4)
+        for n in (layer, batch)
+    ]
     assert alike == [False, True]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -93,7 +94,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.delitem(sys.modules, "pool_works", raising=False)
 
     def work(function: str, *arguments: Any, name: str = "") -> Work:
-        import pool_works
+        pool_works = importlib.import_module("pool_works")
 
         name = name or function
         return Work(name, getattr(pool_works, function), arguments, tmp_path / f"{name}.txt")

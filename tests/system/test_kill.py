@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,8 +21,9 @@ REQUEST = [
 RUNNER = """
 import sys
 from encoderkit.sweep.plan import plan
-from encoderkit.sweep.runner import run_sweep
+from encoderkit.sweep.runner import run_sweep, warm_up
 if __name__ == "__main__":
+    warm_up()
     sys.exit(run_sweep(plan(sys.argv[1:])))
 """
 
@@ -81,14 +84,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {p.parent.name: p.read_bytes() for p in root.glob("*/metrics.jsonl")}
 
 
-@pytest.mark.parametrize("moments", [[50], [300], [30, 250, 420]])
-def test_a_killed_runner_loses_nothing(
-    tmp_path: Path, undisturbed: dict[str, bytes], moments: list[int]
+def test_a_runner_killed_three_times_loses_nothing(
+    tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:
     kept: dict[Path, bytes] = {}
     runner = start(tmp_path)
     try:
-        for moment in moments:
+        for moment in (50, 300, 700):
             wait_until(tmp_path, moment)
             family = group_of(runner.pid)
             runner.kill()
@@ -120,3 +122,17 @@ def test_two_runners_on_one_directory_run_nothing_twice(
     for place in cells(tmp_path):
         log = (place / "log.txt").read_text().splitlines()
         assert sum("started: " in line for line in log) == 1
+
+
+def test_ctrl_c_while_the_server_warms_up_ends_the_sweep_in_words(tmp_path: Path) -> None:
+    late = RUNNER.replace("    warm_up()\n", "")
+    command = [sys.executable, "-c", late, *REQUEST, f"sweep.dir={tmp_path}"]
+    # A session of its own: Ctrl-C reaches the runner, its server and their children alike.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as runner:
+        while not (tmp_path / "sweep.json").exists():
+            assert runner.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.killpg(runner.pid, signal.SIGINT)
+        _, said = runner.communicate(timeout=60)
+    assert (runner.returncode, said) == (130, b"")

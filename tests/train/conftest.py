@@ -111,26 +111,29 @@ def train(
     model: Model | None = None,
     run: dict[str, Any] | None = None,
     identity: str = "a",
+    trivial: float = 1.6,
     **options: Any,
 ) -> tuple[Model, Outcome]:
     model = model or make()
     settings = TrainOptions(**{**OPTIONS, **options})
     where = RunOptions(**{"device": "cpu", "checkpoint_every": 2, **(run or {})})
-    outcome = fit(model, Count(None, 0), settings, where, directory, identity=identity, watch=watch)
+    task = Count(None, 0)
+    task.trivial_loss = trivial
+    outcome = fit(model, task, settings, where, directory, identity=identity, watch=watch)
     return model, outcome
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trained() -> Callable[..., tuple[Model, Outcome]]:
     return train
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def stand_in() -> Callable[..., Model]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def stop_at() -> type[StopAt]:
     return StopAt
 

@@ -47,7 +47,7 @@ def everything(directory: Path) -> dict[str, Any]:
 
 
 def test_a_run_learns_and_ends_ok(trained: Trained, tmp_path: Path) -> None:
-    model, outcome = trained(tmp_path, steps=60)
+    model, outcome = trained(tmp_path, steps=60, run={"checkpoint_every": 0})
     assert (outcome.state, outcome.reason, outcome.step) == ("ok", "", 60)
     losses = [m.value for m in read_metrics(tmp_path / "metrics.jsonl") if m.name == "train/loss"]
     assert len(losses) == 60 and losses[-1] < 0.5 * losses[0]
@@ -98,19 +98,25 @@ def test_the_callers_random_state_and_threads_are_left_alone(trained: Trained) -
             assert torch.equal(value, two.state_dict()[name]), name
 
 
+@pytest.fixture(scope="module")
+def whole(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what an undisturbed run in three micro-batches leaves."""
+    directory = tmp_path_factory.mktemp("whole")
+    trained(directory, accumulate=3)
+    return everything(directory)
+
+
 # 7 steps of 3 micro-batches and 3 evaluations of 3 batches: 30 questions. Of the 20 rows a step
 # takes 6, so that two epochs end within a step.
 @pytest.mark.parametrize("asked", range(1, 31))
 def test_a_run_stopped_anywhere_ends_like_an_undisturbed_one(
-    trained: Trained, stop_at: Any, tmp_path: Path, asked: int
+    trained: Trained, stop_at: Any, whole: Any, tmp_path: Path, asked: int
 ) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    trained(whole, accumulate=3)
-    _, first = trained(parts, stop_at(asked=asked), accumulate=3)
+    _, first = trained(tmp_path, stop_at(asked=asked), accumulate=3)
     assert (first.state, first.reason) == ("interrupted", "asked to")
-    _, second = trained(parts, accumulate=3)
+    _, second = trained(tmp_path, accumulate=3)
     assert second.state == "ok" and second.notes == []
-    assert everything(parts) == everything(whole)
+    assert everything(tmp_path) == whole
 
 
 def test_a_run_that_nobody_stops_is_asked_thirty_times(trained: Trained, stop_at: Any) -> None:
@@ -168,10 +174,11 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(
 
 def test_a_finished_run_is_not_repeated(trained: Trained, stop_at: Any, tmp_path: Path) -> None:
     _, first = trained(tmp_path)
-    before = everything(tmp_path)
+    before, made = everything(tmp_path), (tmp_path / "checkpoint").stat()
     watch = stop_at()
     _, second = trained(tmp_path, watch)
     assert watch.count == 0 and second == first and everything(tmp_path) == before
+    assert (tmp_path / "checkpoint").stat() == made
 
 
 def test_no_checkpoints_but_the_last(
@@ -230,12 +237,17 @@ def test_a_checkpoint_of_another_model_is_refused(
         trained(tmp_path, model=stand_in(coupled=False))
 
 
+def poisoned(stand_in: Any, bad: float) -> Any:
+    model = stand_in()
+    model.poison = bad
+    return model
+
+
 @pytest.mark.parametrize(("precision", "bad"), [("fp32", math.nan), ("bf16", math.inf)])
 def test_a_loss_that_turns_nan_ends_the_run_in_words(
     trained: Trained, stand_in: Any, tmp_path: Path, precision: str, bad: float
 ) -> None:
-    model = stand_in()
-    model.poison = bad
+    model = poisoned(stand_in, bad)
     _, outcome = trained(tmp_path, model=model, precision=precision)
     assert (outcome.state, outcome.step) == ("nonfinite", 2)
     assert outcome.reason == "train/loss became nan at step 3"
@@ -245,6 +257,9 @@ def test_a_loss_that_turns_nan_ends_the_run_in_words(
     assert all(p.isfinite().all() for p in model.parameters())
     kept = checkpoint.load(tmp_path / "checkpoint")
     assert kept is not None and kept.about["progress"]["step"] == 2
+    # What the bad step left in the model is not kept.
+    trained(tmp_path / "b", model=poisoned(stand_in, bad), run={"checkpoint_every": 0})
+    assert checkpoint.load(tmp_path / "b" / "checkpoint") is None
 
 
 def test_a_gradient_that_turns_infinite_ends_the_run_in_words(
@@ -271,6 +286,9 @@ def test_a_validation_that_turns_nan_ends_the_run_in_words(
 
 def test_a_run_near_the_trivial_loss_is_stalled_when_asked(trained: Trained) -> None:
     _, judged = trained(None, lr=1e-9, judge_stall=True)
+    for ratio, state in ((0.949, "ok"), (0.951, "stalled"), (1.1, "stalled")):
+        trivial = judged.metrics["loss"] / ratio
+        assert trained(None, lr=1e-9, judge_stall=True, trivial=trivial)[1].state == state
     _, spared = trained(None, lr=1e-9, judge_stall=False)
     _, learnt = trained(None, steps=60, judge_stall=True)
     assert judged.state == "stalled" and spared.state == learnt.state == "ok"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from encoderkit.errors import ConfigError, StoreError
+from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.plan import single
+from encoderkit.sweep.resume import recorded
+from encoderkit.sweep.run import run_cell
+
+SMALL = ["train.steps=2", "train.warmup=1", "train.eval_every=0", "model.d_model=16"]
+SMALL += ["model.n_layers=1", "model.n_heads=2", "train.judge_stall=false"]
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    made = single(SMALL)[1]
+    assert run_cell(made, tmp_path) == "ok"
+    return made
+
+
+def test_a_run_is_found_again_as_the_cell_it_was(cell: Cell, tmp_path: Path) -> None:
+    assert recorded(tmp_path / cell.name) == (tmp_path.resolve(), cell)
+
+
+def test_another_configuration_or_name_is_another_run(cell: Cell, tmp_path: Path) -> None:
+    path = tmp_path / cell.name / "config.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree["train"]["lr"] = 0.5
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(StoreError, match=f"was run {cell.id}, and would now be"):
+        recorded(path.parent)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a: [", None])
+def test_a_configuration_that_cannot_be_read_is_named(
+    cell: Cell, tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / cell.name / "config.yaml"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match="config.yaml: cannot be read"):
+        recorded(path.parent)
+
+
+def test_a_configuration_that_is_none_is_refused(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / cell.name / "config.yaml").write_text("just words")
+    with pytest.raises(ConfigError):
+        recorded(tmp_path / cell.name)
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="not a record: there is none"):
+        recorded(tmp_path)
+
+
+def test_a_copy_is_not_the_run(cell: Cell, tmp_path: Path) -> None:
+    copy = tmp_path / f"copy-{'0' * 12}"
+    shutil.copytree(tmp_path / cell.name, copy)
+    with pytest.raises(StoreError, match="in a directory of another name"):
+        recorded(copy)
