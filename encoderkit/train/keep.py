@@ -83,7 +83,7 @@ class DirectoryKeeper(Keeper):
     ) -> None:
         """Replace the checkpoint; the metrics before it reach the disk first."""
         with _writing(self.metrics):
-            written = self._file.flush()
+            written = self._file.sync()
         about = about | {"metrics_bytes": written}
         checkpoint.save(self.checkpoint, Checkpoint(weights, state, about))
 

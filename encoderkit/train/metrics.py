@@ -33,8 +33,12 @@ class MetricsFile:
         line = {"step": step, "name": name, "value": value if math.isfinite(value) else None}
         self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
 
-    def flush(self) -> int:
-        """Make all lines reach the disk, and return their length in bytes."""
+    def flush(self) -> None:
+        """Let readers see all lines."""
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Make all lines survive a power cut, and return their length in bytes."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()

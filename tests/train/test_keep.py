@@ -51,7 +51,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     [
         ("log", lambda keeper: keeper.log(1, "a", 1.0)),
         ("flush", lambda keeper: keeper.flush()),
-        ("flush", lambda keeper: keeper.save({}, {}, {})),
+        ("sync", lambda keeper: keeper.save({}, {}, {})),
         ("close", lambda keeper: keeper.close()),
     ],
 )

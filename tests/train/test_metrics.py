@@ -16,7 +16,7 @@ def write(path: Path, values: list[float], offset: int = 0) -> int:
     file = MetricsFile(path, offset)
     for step, value in enumerate(values, 1):
         file.log(step, "train/loss", value)
-    end = file.flush()
+    end = file.sync()
     file.close()
     return end
 
@@ -53,6 +53,14 @@ def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     for end in range(first + 1, len(data) - 1):
         path.write_bytes(data[:end])
         assert [m.value for m in read_metrics(path)] == [1.0], end
+
+
+def test_flushed_lines_are_seen_while_the_file_is_open(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "m")
+    file.log(1, "a", 2.0)
+    file.flush()
+    assert [m.value for m in read_metrics(tmp_path / "m")] == [2.0]
+    file.close()
 
 
 @pytest.mark.parametrize("line", ["x", "[1]", '{"step": 1}', ""])
