@@ -20,6 +20,7 @@ from encoderkit.nn.base import (
     Position,
     Tables,
     by_sequence,
+    embedding,
 )
 from encoderkit.nn.context import Ctx, Out
 from encoderkit.nn.site import Site
@@ -45,4 +46,5 @@ __all__ = [
     "Site",
     "Tables",
     "by_sequence",
+    "embedding",
 ]

@@ -180,6 +180,17 @@ def _grid(
     return kernel(q, k, v, keys).transpose(1, 2).reshape(b * t, h, width)  # (B T, H, K)
 
 
+def embedding(rows: int, width: int) -> nn.Embedding:
+    """Return a table that the init part fills, with no draws of its own.
+
+    nn.Embedding's own draw on the meta device imports torch._dynamo, 1.5 s for a mere count.
+    """
+    table: nn.Embedding = nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]
+        torch.empty(rows, width), freeze=False
+    )
+    return table
+
+
 class Dropout(nn.Module):
     """Drops elements with probability p in training, by a mask that (seed, step, path) decides.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
 from torch import nn
 
+from encoderkit.config.check import show
 from encoderkit.config.schema import Config
 from encoderkit.nn.base import NoNorm
 from encoderkit.nn.build import build_stack
@@ -62,16 +64,15 @@ def _parts(stack: EncoderStack, config: Config) -> Iterator[tuple[str, str, list
     layers, norm = _layers(stack), config.norm.entry.part.name
     for slot in layers[0]:
         branches: list[nn.Module] = [layer[slot].branch for layer in layers]
-        yield slot, _name(config, slot), branches
+        yield slot, getattr(config, _kind(slot)).entry.part.name, branches
         placements: list[nn.Module] = [layer[slot].placement for layer in layers]
         yield slot, f"{config.placement.entry.part.name} with {norm}", placements
     if not isinstance(stack.final, NoNorm):
         yield "final", norm, [stack.final]
 
 
-def _name(config: Config, slot: str) -> str:
-    chosen = config.attention if slot.startswith("attention") else config.ffn
-    return chosen.entry.part.name
+def _kind(slot: str) -> str:
+    return "attention" if slot.startswith("attention") else "ffn"
 
 
 def _shape(module: nn.Module) -> str:
@@ -83,11 +84,17 @@ def _shape(module: nn.Module) -> str:
 
 
 def _equation(stack: EncoderStack, config: Config) -> list[str]:
-    """Return one line for each sublayer, then what its letters stand for."""
-    lines = []
-    for slot, sublayer in _layers(stack)[0].items():
-        lines.append(f"x = {sublayer.placement.equation}, f = {slot}: {_name(config, slot)}")
-    lines.append(f"{len(stack.layers)} layers; N = {config.norm.entry.part.name}")
+    """Return one line for each sublayer, then what each name in them stands for."""
+    layers = _layers(stack)
+    lines = [f"{len(layers)} times:"]
+    for slot, sublayer in layers[0].items():
+        lines.append(f"  x = {sublayer.placement.equation.replace('f(', f'{slot}(')}")
     if not isinstance(stack.final, NoNorm):
-        lines.append("x = N(x) after the last layer")
+        lines.append("then x = N(x)")
+    used = {slot: getattr(config, _kind(slot)) for slot in layers[0]}
+    for name, chosen in {**used, "N": config.norm, "position": config.position}.items():
+        values = dataclasses.asdict(chosen.options).items()
+        options = ", ".join(f"{key}={show(value)}" for key, value in values)
+        part = chosen.entry.part
+        lines.append(f"{name} is {part.name}{f' ({options})' * bool(options)}: {part.summary}")
     return lines

@@ -8,6 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from encoderkit.nn.base import embedding
 from encoderkit.nn.context import Out
 from encoderkit.nn.stack import EncoderStack
 
@@ -17,7 +18,7 @@ class EncoderModel(EncoderStack):
 
     def __init__(self, vocab: int, outputs: int, *, d_model: int, **stack: Any) -> None:
         super().__init__(d_model=d_model, **stack)
-        self.embed = nn.Embedding(vocab, d_model)
+        self.embed = embedding(vocab, d_model)
         self.head = nn.Linear(d_model, outputs)
 
     def logits(

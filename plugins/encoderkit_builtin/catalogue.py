@@ -135,7 +135,7 @@ ATTENTIONS = [
         "attention",
         "sdpa",
         "encoderkit_builtin.attentions:SDPA",
-        "the same through torch's scaled_dot_product_attention",
+        "softmax(q k^T / sqrt(K)) v by torch's scaled_dot_product_attention",
         AttentionOptions,
     ),
     Part("attention", "none", None, "takes the sublayer away, with its norm and residual"),

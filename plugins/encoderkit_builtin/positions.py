@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from encoderkit.nn import ConfigError, Ctx, Fault, InputError, Position, Site, Tables
+from encoderkit.nn import ConfigError, Ctx, Fault, InputError, Position, Site, Tables, embedding
 from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions
 
 
@@ -44,7 +44,7 @@ class Learned(Position):
     def __init__(self, opts: LearnedOptions, site: Site) -> None:
         super().__init__()
         self.max_len = opts.max_len
-        self.table = nn.Embedding(opts.max_len, site.d_model)
+        self.table = embedding(opts.max_len, site.d_model)
 
     def embed(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return x with its positions added."""

@@ -18,5 +18,5 @@ def test_the_ffn_holds_two_thirds(capsys):
 def test_table_and_equation(capsys):
     assert main(["explain", "placement=post"]) == 0
     out = capsys.readouterr().out
-    assert "x = N(x + f(x))" in out
+    assert "x = N(x + ffn(x))" in out
     assert "100.00%" in out

@@ -174,5 +174,7 @@ def test_a_surrounding_hydra_application_is_left_alone():
 
 
 def test_composing_stays_free_of_torch():
-    code = "import encoderkit as e, sys; e.configure('norm=rmsnorm'); sys.exit('torch' in sys.modules)"
+    code = (
+        "import encoderkit as e, sys; e.configure('norm=rmsnorm'); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor
@@ -117,3 +120,11 @@ def test_what_a_part_must_write_itself() -> None:
             draw(Init(None))
     with pytest.raises(NotImplementedError):
         Init(None).embedding(x, torch.Generator())
+
+
+def test_counting_an_embedding_does_not_import_the_compiler() -> None:
+    code = (
+        "import sys; from encoderkit import build; build('position=learned', device='meta');"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -23,12 +23,18 @@ def test_the_rows_add_up_and_the_ffn_has_its_two_thirds() -> None:
     assert abs(found.rows[3].share - 2 / 3) < 0.01
     assert found.rows[1].shape == "q, k, v, out (256, 256)"
     assert found.rows[1].parameters == 3 * 4 * 256 * 256
-    assert found.equation == [
-        "x = x + f(N(x)), f = attention: sdpa",
-        "x = x + f(N(x)), f = ffn: mlp",
-        "3 layers; N = rmsnorm",
-        "x = N(x) after the last layer",
+    assert found.equation[:4] == [
+        "3 times:",
+        "  x = x + attention(N(x))",
+        "  x = x + ffn(N(x))",
+        "then x = N(x)",
     ]
+    assert found.equation[5].startswith(
+        "ffn is mlp (act=gelu, width=null, bias=true, dropout=0.0):"
+    )
+    assert found.equation[6] == (
+        "N is rmsnorm (eps=1e-6): gain * x / sqrt(mean(x^2) + eps) over the channels of a token"
+    )
 
 
 def test_repeated_slots_and_no_final_norm() -> None:
@@ -38,7 +44,10 @@ def test_repeated_slots_and_no_final_norm() -> None:
         slot for slot in ("ffn", "attention", "ffn_2") for _ in range(2)
     ]
     assert found.rows[1].shape == "up, gate (168, 64); down (64, 168)"
-    assert found.equation[-1] == "3 layers; N = layernorm"
+    assert found.equation[1:4] == [
+        f"  x = N(x + {slot}(x))" for slot in ("ffn", "attention", "ffn_2")
+    ]
+    assert "then x = N(x)" not in found.equation
 
 
 def test_a_stack_of_nothing() -> None:
