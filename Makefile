@@ -1,4 +1,4 @@
-# make demo   the whole road once: install, sweep, compare
+# make demo   the whole road once: install, then two sweeps, each of which ends with its table
 # make test   install, then all tests
 # make check  what CI runs: tests, lint, types, packaging
 # make clean  remove what these targets made
@@ -10,9 +10,7 @@ STAMP = .venv/.installed
 
 demo: $(STAMP)
 	$(BIN)/encoderkit sweep experiment=card
-	$(BIN)/encoderkit compare
 	$(BIN)/encoderkit sweep experiment=position
-	$(BIN)/encoderkit compare
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)

@@ -59,15 +59,12 @@ def missing(path: Path, source: str, lines: set[Line]) -> list[str]:
 
 
 def is_whole(session: pytest.Session) -> bool:
-    """Tell whether every test module was collected, and every test in them passed."""
-    option = session.config.option
-    narrowed = option.keyword or option.markexpr or option.deselect or option.lf
-    modules = {item.path for item in session.items}
-    return (
-        not narrowed
-        and not session.testsfailed
-        and modules >= set((ROOT / "tests").rglob("test_*.py"))
-    )
+    """Tell whether this is a run of the whole suite, and all of it passed."""
+    config = session.config
+    option = config.option
+    narrowed = option.keyword or option.markexpr or option.deselect or getattr(option, "lf", False)
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return whole and not narrowed and not session.testsfailed
 
 
 @pytest.fixture(scope="session")
