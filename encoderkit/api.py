@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable
+import math
+import numbers
+import types
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pluggy
 
@@ -33,6 +36,75 @@ class Options:
 
     Field types: bool, int, float, str, each also as `X | None`, `list[X]` and `dict[str, X]`.
     """
+
+
+_WORDS = {bool: "true or false", int: "an integer", float: "a finite number", str: "text"}
+
+
+def is_option_type(hint: Any) -> bool:
+    """Tell whether a field of `Options` may have this type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return all(item is types.NoneType or is_option_type(item) for item in inner)
+    if origin is list:
+        return inner[0] in _WORDS
+    if origin is dict:
+        return inner[0] is str and inner[1] in _WORDS
+    return hint in _WORDS
+
+
+def fit(value: Any, hint: Any) -> Any:
+    """Return `value` as the type `hint`, without guessing.
+
+    Errors: TypeError with what the value must be, in words.
+    """
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        wanted = []
+        for item in inner:
+            try:
+                return fit(value, item)
+            except TypeError as error:
+                wanted.append(str(error))
+        raise TypeError(" or ".join(wanted))
+    try:
+        if origin is list and isinstance(value, list | tuple):
+            return [fit(item, inner[0]) for item in value]
+        if origin is dict and isinstance(value, Mapping):
+            return {str(key): fit(item, inner[1]) for key, item in value.items()}
+    except TypeError:
+        pass  # then the whole is what is wrong
+    if hint is types.NoneType:
+        if value is None:
+            return None
+        raise TypeError("null")
+    if origin is list:
+        raise TypeError(f"a list, each item {_WORDS[inner[0]]}")
+    if origin is dict:
+        raise TypeError(f"a mapping, each value {_WORDS[inner[1]]}")
+    return _scalar(value, hint)
+
+
+def _scalar(value: Any, hint: Any) -> Any:
+    """Return a single value as bool, int, float or str; numpy's numbers count as numbers."""
+    if hint in (bool, str) and isinstance(value, hint):
+        return value
+    number: int | float
+    if isinstance(value, bool):
+        raise TypeError(_WORDS[hint])
+    if hint is int and isinstance(value, numbers.Integral):
+        number = int(value)
+        if -(2**63) <= number < 2**63:
+            return number
+        raise TypeError("an integer of at most 64 bits")
+    if hint is float and isinstance(value, numbers.Real):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer beyond the floats
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise TypeError(_WORDS[hint])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,14 @@ class Fault:
         return self.where.partition("=")[0].partition(".")[0]
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.problem}" + (f" {self.hint}" if self.hint else "")
+        where = self.where if len(self.where) <= 200 else f"{self.where[:197]}..."
+        said = f"{self.problem} {self.hint}".rstrip().split("\n")
+        return f"{_printable(where)}: " + "\n".join(map(_printable, said))
+
+
+def _printable(text: str) -> str:
+    """Return a text with control characters, which could move or colour the terminal, escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class ConfigError(EncoderkitError):
@@ -69,5 +76,6 @@ class StoreError(EncoderkitError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return 'Did you mean x?' for the closest known word, or nothing when none is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else ""
+    lower = {text.lower(): text for text in known}
+    close = difflib.get_close_matches(word[:100].lower(), lower, n=1, cutoff=0.6)
+    return f"Did you mean {lower[close[0]]}?" if close else ""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from encoderkit.api import KINDS, Part
-from encoderkit.errors import PluginError
+from encoderkit.errors import Fault, PluginError, nearest
+
+GROUPS = (*KINDS, "model", "train", "experiment")
+NOT_TEXT = ("true", "false", "null", "nan", "inf")  # what an override reads as something else
+_PRESET = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Entry:
         module, _, attribute = (self.part.target or "").partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{self.part.kind}={self.part.name} ({self.owner}): "
                 f"{self.part.target} cannot be loaded: {type(error).__name__}: {error}"
@@ -82,3 +87,37 @@ class Registry:
     def __iter__(self) -> Iterator[Entry]:
         """Yield all parts, kind by kind."""
         return iter(sorted(self.entries.values(), key=lambda e: KINDS.index(e.part.kind)))
+
+
+def conf_dir() -> Path:
+    """Return the directory of the built-in presets, in the package or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    return next(d for d in (here / "conf", here.parent / "conf") if (d / "config.yaml").is_file())
+
+
+def preset_files(directory: Path) -> tuple[list[tuple[str, str, Path]], list[Fault]]:
+    """Return the presets of a directory as (group, name, file), and what has no place in it."""
+    try:
+        folders = sorted(item for item in directory.iterdir() if item.is_dir())
+        files = {folder: sorted(folder.glob("*.y*ml")) for folder in folders}
+    except OSError as error:
+        problem = "there is no such directory." if not directory.is_dir() else f"{error.strerror}."
+        return [], [Fault(str(directory), problem, "Check the path.")]
+    found: list[tuple[str, str, Path]] = []
+    faults = []
+    if (directory / "config.yaml").is_file() and directory != conf_dir():
+        hint = "Make it an experiment: experiment/NAME.yaml."
+        faults.append(Fault(str(directory / "config.yaml"), "is never read.", hint))
+    for folder in folders:
+        if folder.name == "hydra":
+            faults.append(Fault(str(folder), "presets configure parts, never Hydra.", "Remove it."))
+        elif folder.name not in GROUPS and files[folder] and (hint := nearest(folder.name, GROUPS)):
+            faults.append(Fault(str(folder), "is no group of presets.", hint))
+        for file in files[folder] if folder.name in GROUPS else ():
+            usable = _PRESET.fullmatch(file.stem) and file.stem.lower() not in NOT_TEXT
+            if usable and file.suffix == ".yaml":
+                found.append((folder.name, file.stem, file))
+            else:
+                problem = "a preset is a letter, then letters, digits, '_', '-', '.', with .yaml."
+                faults.append(Fault(str(file), problem, "Rename it."))
+    return found, faults

@@ -29,3 +29,14 @@ def test_group_of_a_fault():
 def test_nearest():
     assert nearest("rmsnrm", ["layernorm", "rmsnorm"]) == "Did you mean rmsnorm?"
     assert nearest("zzz", ["layernorm"]) == ""
+
+
+def test_faults_are_printed_safely_and_short():
+    assert str(Fault("norm=\x1b[31m\n\u202e\x00", "bad.")) == (r"norm=\x1b[31m\n\u202e\x00: bad.")
+    assert len(str(Fault("x" * 10**6, "bad."))) < 210
+    assert str(Fault("norm", "two\nlines.")) == "norm: two\nlines."
+
+
+def test_nearest_ignores_case_and_takes_long_words():
+    assert nearest("RMSNorm", ["rmsnorm"]) == "Did you mean rmsnorm?"
+    assert nearest("x" * 10**6, ["rmsnorm"]) == ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, make_dataclass
 from importlib.metadata import EntryPoint
+from typing import Literal
 
 import pytest
 
@@ -68,6 +70,44 @@ def wrong_argument(nonsense):
 
 
 @api.hookimpl
+def nothing():
+    """Return None, as a function without `return` does."""
+
+
+def unmarked():
+    """Return no parts, and lack the mark."""
+    return []
+
+
+def returning(value):
+    """Return a module whose parts are what nobody expects."""
+
+    @api.hookimpl
+    def encoderkit_parts():
+        return value
+
+    return module(encoderkit_parts=encoderkit_parts)
+
+
+def shipping(directory):
+    """Return a module that ships presets."""
+
+    @api.hookimpl
+    def encoderkit_presets():
+        return directory
+
+    return module(encoderkit_presets=encoderkit_presets)
+
+
+def optional(hint, default, **more):
+    """Return a module with a part that has one odd option."""
+    name, field = more.pop("name", "a"), more.pop("field", None)
+    field = field or api.option(default, "odd", **more)
+    made = make_dataclass("Odd", [(name, hint, field)], bases=(api.Options,), kw_only=True)
+    return module([part(options=made)])
+
+
+@api.hookimpl
 def raising():
     """Fail when called."""
     raise RuntimeError("no parts today")
@@ -81,6 +121,31 @@ def raising():
         (module(encoderkit_partz=encoderkit_partz), "encoderkit_partz"),
         (module(encoderkit_parts=wrong_argument), "nonsense"),
         (module(encoderkit_parts=raising), "RuntimeError: no parts today"),
+        (module(API_VERSION=True), "it was written for plugin API True"),
+        (module(encoderkit_parts=nothing), "must return a list of Part objects, not None"),
+        (module(encoderkit_parts=unmarked), "encoderkit_parts is not marked with @hookimpl"),
+        (returning(3), "must return a list of Part objects, not 3"),
+        (returning("abc"), "must return a list of Part objects, not 'abc'"),
+        (returning(part()), "must return a list of Part objects, not Part("),
+        (shipping(3), "encoderkit_presets must return one directory, not 3"),
+        (shipping("/no/such/place"), "/no/such/place: there is no such directory"),
+        (module([part(), part()]), "norm=mine is already the name of this plugin's a:B"),
+        (module([part(kind="ffn", name="swiglu")]), "already the name of a preset of encoderkit"),
+        (module([part(name=None)]), "norm=None: a name is lower-case"),
+        (module([part(name="null")]), "and none of true, false, null, nan, inf"),
+        (module([part(target=3)]), "'module:attribute', not 3"),
+        (module([part(summary=None)]), "the summary must be a line of text, not None"),
+        (module([part(traits=None)]), "the traits must be a Traits, not None"),
+        (optional(float, 1.0, field=0.5), "option a is not declared with option(...)"),
+        (optional(float, 1.0, name="part"), "no option is called `part`"),
+        (optional(Literal["x"], "x"), "its type must be made of bool, int, float, str"),
+        (optional(tuple[int, int], (1, 2)), "its type must be made of"),
+        (optional(list[list[int]], [[1]]), "its type must be made of"),
+        (optional(object, object()), "its type must be made of"),
+        (optional("Nope", 1), "name 'Nope' is not defined"),
+        (optional(float, "abc"), "its default 'abc' must be a finite number"),
+        (optional(float, -1.0, above=0), "its default -1.0 must be above 0"),
+        (optional(str, "${norm.x}"), "must not be a text that a configuration would replace"),
         (module(["norm"]), "must return Part objects, not 'norm'"),
         (module([part(kind="norms")]), "the kind must be one of norm, placement"),
         (module([part(name="My-Norm")]), "lower-case letters"),
@@ -101,7 +166,14 @@ def test_a_bad_plugin_is_left_out_by_name(monkeypatch, made, words):
     assert "layernorm" in found.names("norm")
 
 
-@pytest.mark.parametrize("error", [ImportError("no such thing"), SyntaxError("bad"), SystemExit(3)])
+class Rude(BaseException):
+    """What no `except Exception` stops."""
+
+
+ERRORS = [ImportError("no such thing"), SyntaxError("bad"), SystemExit(3), Rude(), RecursionError()]
+
+
+@pytest.mark.parametrize("error", ERRORS)
 def test_a_plugin_that_fails_at_import_is_left_out(error):
     class Point:
         name, dist = "mine", None
@@ -112,6 +184,51 @@ def test_a_plugin_that_fails_at_import_is_left_out(error):
     (problem,) = plugins.load([Point()]).problems
     assert "failed at import" in str(problem)
     assert type(error).__name__ in str(problem)
+
+
+def test_ctrl_c_is_not_a_plugins_fault():
+    class Point:
+        name, dist = "mine", None
+
+        def load(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plugins.load([Point()])
+
+
+def test_a_module_without_hooks_is_named(monkeypatch):
+    made = module()
+    del made.encoderkit_parts
+    (problem,) = load(monkeypatch, made).problems
+    assert "it has none of the hooks: encoderkit_parts, encoderkit_presets" in str(problem)
+
+
+def test_what_a_plugin_prints_and_filters_stays_with_it(capsys):
+    class Point:
+        name, dist = "mine", None
+
+        def load(self):
+            print("hello")
+            warnings.simplefilter("ignore")
+            return module([part(options=MineOptions)])
+
+    held = list(warnings.filters)
+    assert not plugins.load([Point()]).problems
+    assert warnings.filters == held
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_a_plugins_presets_that_shadow_are_left_out(monkeypatch, tmp_path):
+    (tmp_path / "ffn").mkdir()
+    file = tmp_path / "ffn" / "swiglu.yaml"
+    file.write_text("defaults: [glu]\n")
+    found = load(monkeypatch, shipping(tmp_path))
+    (problem,) = found.problems
+    assert f"{file} would shadow ffn=swiglu, a preset of encoderkit" in str(problem)
+    assert found.presets == []
+    file.rename(tmp_path / "ffn" / "mine.yaml")
+    assert load(monkeypatch, shipping(str(tmp_path))).presets[0][1] == tmp_path
 
 
 def test_broken_built_ins_are_fatal(monkeypatch):

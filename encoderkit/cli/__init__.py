@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -31,7 +32,10 @@ Each command has --help. Completion in bash: eval "$(encoderkit --shell-completi
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0 when good, 1 failed, 2 wrong usage, 130 interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    sys.stdout = sys.stdout or io.StringIO()  # closed by whoever started us
+    sys.stderr = sys.stderr or io.StringIO()
+    given = list(sys.argv[1:] if argv is None else argv)
+    words = [word for word in given if word != "--debug"]
     if not words or words[0] in ("-h", "--help", "help"):
         rows = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
         print(HELP.format(commands=rows), end="")
@@ -39,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         print(f"encoderkit {encoderkit.__version__}")
         return 0
-    debug = "--debug" in words
+    debug = "--debug" in given
     try:
-        return _run(words[0], [word for word in words[1:] if word != "--debug"])
+        return _run(words[0], words[1:])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

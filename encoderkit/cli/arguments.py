@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from encoderkit.config.presets import GROUPS, Presets
+from encoderkit.config.presets import Presets
 from encoderkit.plugins import registry
+from encoderkit.registry import GROUPS
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,10 +1,17 @@
-"""Answer Hydra's shell completion, with the subcommand's word taken out of the line."""
+"""Answer Hydra's shell completion, with the words that are not Hydra's taken out of the line."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
+import sys
+from pathlib import Path
 
 from encoderkit.cli.commands import COMMANDS, WITH_OVERRIDES
+
+_READ_ONLY = re.compile(r"schema=|\w+\.part=")
 
 
 def run(arguments: list[str]) -> int:
@@ -12,16 +19,46 @@ def run(arguments: list[str]) -> int:
     from encoderkit.config.launch import complete
 
     query = arguments[0] if arguments else "install=bash"
-    line = os.environ.get("COMP_LINE", "")
-    words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
-    if query.startswith("query="):
-        if len(words) <= 2:
-            typed = words[1] if len(words) == 2 else ""
-            print(" ".join(name for name in COMMANDS if name.startswith(typed)))
-            return 0
-        if words[1] not in WITH_OVERRIDES:
-            return 0
-        line = " ".join([words[0], *words[2:]])
+    if not re.fullmatch(r"(query|install|uninstall)=(bash|zsh|fish)", query):
+        print(f"encoderkit: {query}: must be install=bash, or zsh, or fish.", file=sys.stderr)
+        return 2
+    if not query.startswith("query="):
+        complete(query)
+        return 0
+    words = _words(os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", ""))
+    if len(words) <= 2:
+        typed = words[1] if len(words) == 2 else ""
+        print(" ".join(name for name in COMMANDS if name.startswith(typed)))
+    elif words[1] in WITH_OVERRIDES:
+        directories, others = _config_dirs(words[2:])
+        line = " ".join([words[0], *others])
         os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
-    complete(query)
+        answer = io.StringIO()
+        with (  # whatever is wrong with the line is said when it is run; TAB stays silent
+            contextlib.suppress(Exception, SystemExit),
+            contextlib.redirect_stdout(answer),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            complete(query, directories)
+        print(" ".join(w for w in answer.getvalue().split() if not _READ_ONLY.fullmatch(w)))
     return 0
+
+
+def _words(line: str, point: str) -> list[str]:
+    """Return the words of a line before the cursor; the last one is being typed, and may be ''."""
+    typed = line[: int(point)] if point.isdigit() else line
+    return typed.split() + ([""] if typed != typed.rstrip() else [])
+
+
+def _config_dirs(words: list[str]) -> tuple[list[Path], list[str]]:
+    """Return the directories that --config-dir names, and the words without them."""
+    directories: list[Path] = []
+    others: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word.startswith("--config-dir"):
+            _, equals, place = word.partition("=")
+            directories.append(Path(place if equals else next(left, "")))
+        else:
+            others.append(word)
+    return directories, others

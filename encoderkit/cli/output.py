@@ -19,9 +19,13 @@ def table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", right: str = ""
 ) -> Table:
     """Return a table; `right` names, by a letter r for each, the columns that hold numbers."""
-    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    made = Table(
+        title=Text(title) if title else None, title_justify="left", box=None, pad_edge=False
+    )
     for index, header in enumerate(headers):
-        made.add_column(header, justify="right" if right[index : index + 1] == "r" else "left")
+        made.add_column(
+            Text(header), justify="right" if right[index : index + 1] == "r" else "left"
+        )
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

@@ -50,20 +50,20 @@ def _rows(kind: str) -> list[dict[str, Any]]:
         if isinstance(source.of, Entry):
             rows.append(_part_row(source.of))
             continue
+        if broken := presets.faults(kind, name):
+            rows.append(_preset_row(kind, name, source.owner, f"broken: {broken[0]}"))
+            continue
         values = presets.read(kind, name)
         base = registry().entries[(kind, values["part"])].part
         usual = defaults_of(base.options)
-        changed = [f"{k}={show(v)}" for k, v in values.items() if k != "part" and v != usual[k]]
-        rows.append(
-            {
-                "kind": kind,
-                "choice": name,
-                "summary": " ".join(["preset:", base.name, *changed]),
-                "owner": source.owner,
-                "options": [],
-            }
-        )
+        changed = [f"{k}={show(v)}" for k, v in values.items() if k != "part" and v != usual.get(k)]
+        summary = " ".join(["preset:", base.name, *changed])
+        rows.append(_preset_row(kind, name, source.owner, summary))
     return rows
+
+
+def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any]:
+    return {"kind": kind, "choice": name, "summary": summary, "owner": owner, "options": []}
 
 
 def _part_row(entry: Entry) -> dict[str, Any]:

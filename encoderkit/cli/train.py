@@ -14,6 +14,7 @@ from encoderkit.cli.arguments import report_broken_plugins
 from encoderkit.cli.sweep import size
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault
+from encoderkit.plugins import registry
 from encoderkit.sweep import store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.plan import plan, planned, single
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     places = [word for word in arguments.overrides if word.startswith("resume=")]
     if places:
         if len(arguments.overrides) > 1:
-            others = " ".join(word for word in arguments.overrides if word not in places)
+            others = " ".join(word for word in arguments.overrides if word != places[0])
             problem = "a resumed run keeps its configuration."
             raise ConfigError([Fault(others, problem, f"Type `encoderkit train {places[0]}`.")])
         root, cell = recorded(Path(places[0].partition("=")[2]))
@@ -77,17 +78,21 @@ def _one(root: Path, cell: Cell, quiet: bool) -> int:
 
 def _multirun(arguments: argparse.Namespace) -> int:
     """Plan everything first, then let Hydra launch it; the exit code comes from the records."""
-    from encoderkit.config.launch import multirun
+    from encoderkit.config.compose import Composer
+    from encoderkit.config.launch import check_launcher, multirun
 
     hydras = [w for w in arguments.overrides if w.lstrip("+").startswith(("hydra/", "hydra."))]
     ours = [word for word in arguments.overrides if word not in hydras]
     command = shlex.join(["encoderkit", "train", "-m", *arguments.overrides])
+    with Composer(registry(), arguments.config_dir) as composer:
+        check_launcher(composer, hydras)
+        spelled = composer.spelled(ours)
     asked = plan(ours, config_dirs=arguments.config_dir, command=command)
     asked.save()
     print(f"{size(asked)} in {asked.directory}")
     seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
     skip = ("seed=", "seeds=", "jobs=", "sweep.")
-    points = [word for word in ours if not word.startswith(skip)] + [f"seed={seeds}"]
+    points = [word for word in spelled if not word.startswith(skip)] + [f"seed={seeds}"]
     job = functools.partial(_job, asked.directory)
     multirun([*hydras, *points], arguments.config_dir, job)
     found = states(asked)

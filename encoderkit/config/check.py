@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import types
 from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from encoderkit.api import KINDS, Options, Range
-from encoderkit.config.schema import SETTINGS, Chosen, Config
+from encoderkit.api import KINDS, Options, Range, fit
+from encoderkit.config.schema import SETTINGS, Chosen, Config, SweepOptions
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import Registry
 
 SCHEMA = 1
 SEEDS = ("seed", "seed_init", "seed_data")
 SUBLAYERS = ("attention", "ffn")
-_WORDS = {bool: "true or false", int: "an integer", float: "a finite number", str: "text"}
+SHORT = {"seeds": "sweep.seeds", "jobs": "sweep.jobs"}
+CODE = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")  # what Hydra would call
+MOST_SEEDS = 1000
+DEEPEST = 20  # nothing that is ever right is nested half as deep
 
 
 def check(tree: Mapping[str, Any], registry: Registry) -> Config:
@@ -36,7 +37,7 @@ def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None,
     values: dict[str, Any] = {}
     for key in ("schema", *SEEDS):
         value = tree.get(key, SCHEMA if key == "schema" else 0)
-        if faults and key in SEEDS[1:] and value == tree.get("seed"):
+        if faults and key in SEEDS[1:] and show(value) == show(tree.get("seed")):
             continue  # follows `seed`, whose fault is named
         values[key] = _leaf(value, int, key, faults)
     if values.pop("schema") not in (SCHEMA, None):
@@ -49,39 +50,52 @@ def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None,
         label = f"the {group} settings"
         values[group] = _fill(options, tree.get(group, {}), group, label, faults)
     for key in tree:
-        if key not in (*KINDS, *SETTINGS, *SEEDS, "schema") and not str(key).startswith("_"):
-            known = (*KINDS, *SETTINGS, *SEEDS, "experiment")
-            hint = nearest(str(key), known) or f"There are {', '.join(known)}."
-            faults.append(Fault(f"{key}={show(tree[key])}", "there is no such key.", hint))
+        if key not in (*KINDS, *SETTINGS, *SEEDS, "schema", *CODE):
+            faults.append(_unknown_key(str(key), tree[key]))
     if faults:
         return None, faults
     config = Config(**values)
     return (None, wrong) if (wrong := _consistent(config)) else (config, [])
 
 
-def code_faults(tree: Any, path: str = "") -> list[Fault]:
-    """Return a fault for every key that asks Hydra to call something."""
+def _unknown_key(key: str, value: Any) -> Fault:
+    where = f"{key}={show(value)}"
+    if key == "experiment":
+        hint = f'Give strings: build("{where}").'
+        return Fault(where, "an experiment cannot be named in a mapping.", hint)
+    known = (*KINDS, *SETTINGS, *SEEDS, *SHORT, "experiment")
+    hint = nearest(key, known) or f"There are {', '.join(known)}."
+    return Fault(where, "there is no such key.", hint)
+
+
+def code_faults(tree: Any, path: str = "", depth: int = 0) -> list[Fault]:
+    """Return a fault for every key that asks Hydra to call something, and for endless nesting."""
     found: list[Fault] = []
+    if depth > DEEPEST:
+        return [Fault(path, f"is nested more than {DEEPEST} levels deep.", "Remove it.")]
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             where = f"{path}.{key}" if path else str(key)
-            if str(key) in ("_target_", "_partial_", "_args_", "_recursive_", "_convert_"):
+            if str(key) in CODE:
                 problem = "a configuration names parts, never code."
                 found.append(Fault(f"{where}={show(value)}", problem, f"Remove {key}."))
-            found += code_faults(value, where)
+            found += code_faults(value, where, depth + 1)
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
-            found += code_faults(value, f"{path}[{index}]")
+            found += code_faults(value, f"{path}[{index}]", depth + 1)
     return found
 
 
 def _choose(kind: str, node: Any, registry: Registry, faults: list[Fault]) -> Chosen | None:
     """Return the part that a node such as {part: rmsnorm, eps: 1e-5} names, with its options."""
     if not isinstance(node, Mapping):
-        faults.append(Fault(f"{kind}={show(node)}", "must be a choice, or a mapping with `part`."))
+        problem = "must be a choice, or a mapping with `part`."
+        hint = f"In a file, write `defaults: [override /{kind}: {node}]`."
+        known = (kind, str(node)) in registry.entries
+        faults.append(Fault(f"{kind}={show(node)}", problem, hint if known else ""))
         return None
     name = node.get("part")
-    if (kind, name) not in registry.entries:
+    if not isinstance(name, str) or (kind, name) not in registry.entries:
         faults.append(unknown_choice(kind, name, registry.names(kind), registry))
         return None
     entry = registry.entries[(kind, str(name))]
@@ -108,7 +122,7 @@ def _fill(
     before = len(faults)
     specs = {spec.name: spec for spec in dataclasses.fields(options)}
     for key, value in node.items():
-        if key not in specs and key not in ("_target_", "_partial_"):
+        if key not in specs and key not in CODE:
             close = nearest(str(key), specs).replace("mean ", f"mean {path}.")
             problem = f"there is no such option ({label})."
             hint = close or f"It has {', '.join(specs) or 'none'}."
@@ -122,7 +136,13 @@ def _fill(
             filled[name] = _leaf(value, hints[name], f"{path}.{name}", faults, about)
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
             faults.append(Fault(f"{path}.{name}", f"is missing and has no default ({label})."))
-    return None if len(faults) > before else options(**filled)
+    if len(faults) > before:
+        return None
+    try:
+        return options(**filled)
+    except Exception as error:  # a stranger's __post_init__ may raise anything
+        faults.append(Fault(path, f"{type(error).__name__}: {error} ({label})."))
+        return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,8 +167,8 @@ class _Hint:
 def _leaf(value: Any, hint: Any, path: str, faults: list[Fault], about: _Hint | None = None) -> Any:
     """Return the value fitted to its type and range; note a fault and return None otherwise."""
     label = f" ({about.label})" if about else ""
-    advice = about.advice if about else f"Try {path}=0."
-    if value == "???":
+    advice = about.advice if about else f"Try {path}={SCHEMA if path == 'schema' else 0}."
+    if isinstance(value, str) and value == "???":
         faults.append(Fault(path, f"is missing and must be given{label}.", advice))
         return None
     choices = about.range.choices if about else None
@@ -168,40 +188,6 @@ def _leaf(value: Any, hint: Any, path: str, faults: list[Fault], about: _Hint | 
         faults.append(Fault(f"{path}={show(value)}", f"{refusal}{label}.", advice))
         return None
     return fitted
-
-
-def fit(value: Any, hint: Any) -> Any:
-    """Return `value` as the type `hint`, without guessing.
-
-    Errors: TypeError with what the value must be, in words.
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        wanted = []
-        for option in inner:
-            try:
-                return fit(value, option)
-            except TypeError as error:
-                wanted.append(str(error))
-        raise TypeError(" or ".join(wanted))
-    if hint is types.NoneType:
-        if value is None:
-            return None
-        raise TypeError("null")
-    if origin is list:
-        if isinstance(value, list | tuple):
-            return [fit(item, inner[0]) for item in value]
-        raise TypeError(f"a list, each item {_WORDS[inner[0]]}")
-    if origin is dict:
-        if isinstance(value, Mapping):
-            return {str(key): fit(item, inner[1]) for key, item in value.items()}
-        raise TypeError(f"a mapping, each value {_WORDS[inner[1]]}")
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value)
-    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    raise TypeError(_WORDS[hint])
 
 
 def _consistent(config: Config) -> list[Fault]:
@@ -229,6 +215,30 @@ def _consistent(config: Config) -> list[Fault]:
         faults.append(Fault(where, problem, f"Try train.warmup={train.steps // 10}."))
     if model.d_ff is None:
         model.d_ff = 4 * model.d_model
+    return faults + _sweep_faults(config.sweep)
+
+
+def _sweep_faults(sweep: SweepOptions) -> list[Fault]:
+    """Return what is wrong with the seeds of a sweep and with the place of its results."""
+    faults = []
+    if isinstance(sweep.seeds, list):
+        seeds = sweep.seeds
+        wrong = "" if seeds else "names no seed."
+        wrong = wrong or ("" if min(seeds) >= 0 else "a seed is at least 0.")
+        wrong = wrong or ("" if len(set(seeds)) == len(seeds) else "names a seed twice.")
+    else:
+        wrong = "" if sweep.seeds >= 1 else "names no seed."
+        wrong = wrong or ("" if sweep.seeds <= MOST_SEEDS else f"is more than {MOST_SEEDS} seeds.")
+    if wrong:
+        faults.append(Fault(f"sweep.seeds={show(sweep.seeds)}", wrong, "Try seeds=3."))
+    if sweep.name is not None and (sweep.name in ("", ".", "..") or set(sweep.name) & {"/", "\0"}):
+        problem = "must be the name of one directory below runs."
+        hint = "Try sweep.name=mine, or sweep.dir=DIR for another place."
+        faults.append(Fault(f"sweep.name={sweep.name}", problem, hint))
+    if sweep.dir is not None and (not sweep.dir or "\0" in sweep.dir):
+        faults.append(
+            Fault(f"sweep.dir={sweep.dir}", "must be a path.", "Try sweep.dir=runs/mine.")
+        )
     return faults
 
 
@@ -242,14 +252,17 @@ def plain(config: Config) -> dict[str, Any]:
     return tree | {seed: getattr(config, seed) for seed in SEEDS}
 
 
-def show(value: Any) -> str:
+def show(value: Any, depth: int = 0) -> str:
     """Return a value as one would type it, cut to 60 characters."""
+    if depth > DEEPEST:
+        return "..."
     if value is None or isinstance(value, bool):
         text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, list | tuple):
-        text = f"[{','.join(show(item) for item in value)}]"
+        text = f"[{','.join(show(item, depth + 1) for item in value)}]"
     elif isinstance(value, Mapping):
-        text = "{" + ",".join(f"{key}:{show(item)}" for key, item in value.items()) + "}"
+        inside = ",".join(f"{key}:{show(item, depth + 1)}" for key, item in value.items())
+        text = f"{{{inside}}}"
     elif isinstance(value, float):
         text = repr(value).replace("e-0", "e-")
     else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
@@ -23,31 +26,26 @@ from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS
 from encoderkit.config.check import (
+    DEEPEST,
     SCHEMA,
     SEEDS,
+    SHORT,
     code_faults,
     inspect,
     plain,
     show,
     unknown_choice,
 )
-from encoderkit.config.presets import GROUPS, Presets, conf_dir, defaults_of, node
+from encoderkit.config.overrides import Origin, cause, leaves, quoted, refused, resolved, several
+from encoderkit.config.presets import Presets, defaults_of, node
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.errors import ConfigError, Fault, nearest
-from encoderkit.registry import Entry, Registry
+from encoderkit.registry import GROUPS, Entry, Registry, conf_dir
 
-SHORT = {"seeds": "sweep.seeds", "jobs": "sweep.jobs"}
-TEXTS = ("sweep.baseline", "sweep.dir")  # may hold '=', which Hydra takes in quotes only
+TEXTS = ("sweep.baseline", "sweep.dir", "sweep.name")  # taken as typed, whatever is in them
+MOST_POINTS = 100_000
+_ONE_AT_A_TIME = threading.RLock()  # Hydra's state is global; threads take turns
 VERSION_BASE = "1.3" if hydra.__version__ < "1.4" else None
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A resolved leaf and where its value was said last."""
-
-    path: str
-    value: Any
-    source: str
 
 
 class _Groups:
@@ -85,9 +83,12 @@ class Composer:
         Errors: ConfigError with every fault of the overrides and of the values they lead to.
         """
         parsed, faults = self._parse(overrides)
-        faults += [_not_here(item) for item in parsed if item.is_sweep_override()]
+        lost = {f.group for f in faults if f.where.partition("=")[0] in GROUPS}
+        faults += [
+            several(i.input_line or "", _is_listed(i)) for i in parsed if i.is_sweep_override()
+        ]
         points = [item for item in parsed if not item.is_sweep_override()]
-        lost = {item.key_or_group for item in parsed if item.is_sweep_override()}
+        lost |= {item.key_or_group for item in parsed if item.is_sweep_override()}
         tree, more = self._tree(points, lost)
         faults += more
         config, wrong = inspect(tree, self.registry)
@@ -104,11 +105,15 @@ class Composer:
 
         Errors: ConfigError with every override that is malformed or spans nothing.
         """
-        parsed, faults = self._parse(self._with_experiment(overrides))
+        parsed, faults = self._parse(self.spelled(overrides))
         columns: list[list[str]] = []
         for item in parsed:
             values = self._values(item, faults)
             columns.append([f"{item.key_or_group}={value}" for value in values])
+        if math.prod(map(len, columns)) > MOST_POINTS:
+            axes = " ".join(i.input_line or "" for i in parsed if i.is_sweep_override())
+            problem = f"spans more than the {MOST_POINTS} points that can be planned."
+            faults.append(Fault(axes, problem, "Take fewer values."))
         if faults:  # then those of the values that stand alone belong in the same message
             try:
                 self.configure([i.input_line or "" for i in parsed if not i.is_sweep_override()])
@@ -119,40 +124,59 @@ class Composer:
 
     def axes(self, overrides: Sequence[str]) -> list[str]:
         """Return the keys that vary in the grid, in the order they were given."""
-        parsed, _ = self._parse(self._with_experiment(overrides))
+        parsed, _ = self._parse(self.spelled(overrides))
         return [item.key_or_group for item in parsed if item.is_sweep_override()]
 
     def origins(self, overrides: Sequence[str]) -> list[Origin]:
         """Return every leaf of a request's resolved configuration with the place that set it."""
-        leaves = dict(_leaves(plain(self.configure(overrides))))
+        values = dict(leaves(plain(self.configure(overrides))))
         parsed, _ = self._parse(overrides)
-        sources = dict.fromkeys(leaves, "default")
+        sources = dict.fromkeys(values, "default")
         sources |= self._file_origins([i.input_line or "" for i in parsed if _is_group(i)])
         sources |= {i.key_or_group: "command line" for i in parsed if not _is_group(i)}
         sources |= {f"{i.key_or_group}.part": "command line" for i in parsed if _is_group(i)}
-        return [Origin(path, value, sources[path]) for path, value in leaves.items()]
+        return [Origin(path, value, sources[path]) for path, value in values.items()]
 
     def _parse(self, overrides: Sequence[str]) -> tuple[list[Override], list[Fault]]:
         """Return the well-formed overrides and a fault for each of the others."""
         parsed: list[Override] = []
         faults: list[Fault] = []
+        given: dict[str, str] = {}
         for text in overrides:
             key, equals, value = text.partition("=")
-            if key in TEXTS and "=" in value and value[:1] not in "'\"":
-                value = "'" + value.replace("'", "\\'") + "'"
+            if key in TEXTS and value != "null" and value[:1] not in ("'", '"', "$"):
+                value = quoted(value)
             try:
                 (item,) = self._parser.parse_overrides([f"{SHORT.get(key, key)}{equals}{value}"])
-            except HydraException as error:
-                cause = " ".join(str(error).split())
-                faults.append(Fault(text, f"is no override ({cause}).", "Write key=value."))
+            except (HydraException, ValueError, RecursionError) as error:
+                faults.append(refused(text, error))
                 continue
-            fault = self._form_fault(item)
-            parsed += [] if fault else [item]
-            faults += [fault] if fault else []
+            before = given.setdefault(item.key_or_group, text)
+            found = (
+                self._form_faults(item)
+                if before == text
+                else [
+                    Fault(text, f"{item.key_or_group} was given before, as {before}.", "Keep one.")
+                ]
+            )
+            parsed += [] if found else [item]
+            faults += found
         return parsed, faults
 
+    def _form_faults(self, item: Override) -> list[Fault]:
+        """Return what is wrong with an override's form, or with its choice."""
+        fault = self._form_fault(item)
+        if fault or item.is_sweep_override() or not _is_group(item):
+            return [fault] if fault else []
+        group, name = item.key_or_group, item.value()
+        known = list(self.presets.groups[group])
+        if not isinstance(name, str) or name not in known:
+            return [unknown_choice(group, name, known, self.registry)]
+        broken = self.presets.faults(group, name)
+        return [Fault(f"{group}={name}", f"{f.where}: {f.problem}", f.hint) for f in broken]
+
     def _form_fault(self, item: Override) -> Fault | None:
-        """Return what is wrong with an override's form or choice."""
+        """Return what is wrong with an override's form."""
         key = item.key_or_group
         line = item.input_line or key
         if item.is_add() or item.is_force_add():
@@ -168,16 +192,12 @@ class Composer:
             return Fault(line, problem, "Remove it.")
         if key.endswith(".part"):
             kind = key.removesuffix(".part")
-            return Fault(line, "is read-only.", f"Choose with {kind}={show(item.value())}.")
-        if item.is_sweep_override():
-            return None
-        if code := code_faults({key: item.value()}):
-            return code[0]
-        if _is_group(item):
-            known = list(self.presets.groups[key])
-            if item.value() not in known:
-                return unknown_choice(key, item.value(), known, self.registry)
-        return None
+            hint = f"Choose with {kind}={line.partition('=')[2]}."
+            return Fault(line, "is read-only.", hint)
+        if key.count(".") > DEEPEST:
+            return Fault(line, f"is nested more than {DEEPEST} levels deep.", "Remove it.")
+        code = [] if item.is_sweep_override() else code_faults({key: item.value()})
+        return code[0] if code else None
 
     def _known_keys(self, key: str) -> list[str]:
         """Return every key that could stand where `key` stands."""
@@ -194,7 +214,8 @@ class Composer:
         if item.is_interval_sweep():
             faults.append(Fault(line, "an interval has no points.", "Use range(start,stop,step)."))
             return []
-        values = list(dict.fromkeys(item.sweep_string_iterator()))
+        strings = itertools.islice(item.sweep_string_iterator(), MOST_POINTS + 1)
+        values = list(dict.fromkeys(strings))
         if not values:
             known = ", ".join(self.presets.groups.get(item.key_or_group, {}))
             faults.append(Fault(line, "matches nothing.", f"There are {known}." if known else ""))
@@ -207,16 +228,14 @@ class Composer:
                     )
         return values
 
-    def _with_experiment(self, overrides: Sequence[str]) -> list[str]:
+    def spelled(self, overrides: Sequence[str]) -> list[str]:
         """Return the overrides with the axes of their experiment before them."""
         names = [text for text in overrides if text.startswith("experiment=")]
         if not names or self._parse(names)[1]:
             return list(overrides)
-        whole = self._compose(tuple(names), hydra_too=True)
-        params = OmegaConf.to_container(whole.hydra.sweeper.get("params") or OmegaConf.create())
+        whole = self.compose(tuple(dict.fromkeys(names)))
         given = {SHORT.get(key, key) for key in (text.partition("=")[0] for text in overrides)}
-        axes = params.items() if isinstance(params, Mapping) else ()
-        found = [f"{str(key)}={show(value)}" for key, value in axes]
+        found = [f"{key}={show(value)}" for key, value in _params(whole).items()]
         return [t for t in found if SHORT.get(k := t.partition("=")[0], k) not in given] + list(
             overrides
         )
@@ -227,7 +246,9 @@ class Composer:
         """Return the merged and resolved tree of well-formed overrides, with what went wrong."""
         groups = tuple(sorted(item.input_line or "" for item in items if _is_group(item)))
         if groups not in self._trees:
-            self._trees[groups] = self._compose(groups)
+            composed = self.compose(groups)
+            keys = [str(key) for key in composed if key != "hydra"]
+            self._trees[groups] = OmegaConf.masked_copy(composed, keys)
         tree = self._trees[groups].copy()
         OmegaConf.set_struct(tree, False)
         faults: list[Fault] = []
@@ -237,25 +258,50 @@ class Composer:
             try:
                 OmegaConf.update(tree, item.key_or_group, item.value(), force_add=True)
             except OmegaConfBaseException as error:
-                faults.append(Fault(item.input_line or "", " ".join(str(error).split())))
-        try:
-            whole = OmegaConf.to_container(tree, resolve=True)
-        except OmegaConfBaseException as error:
-            where = str(getattr(error, "full_key", "") or "interpolation")
-            raise ConfigError([*faults, Fault(where, " ".join(str(error).split()))]) from error
-        return {str(key): value for key, value in dict(whole).items()}, faults  # type: ignore[arg-type]
+                faults.append(Fault(item.input_line or "", f"{cause(error)}."))
+        whole, wrong = resolved(tree)
+        lost.update(wrong)
+        faults += [fault for found in wrong.values() for fault in found]
+        return whole, faults
 
-    def _compose(self, groups: tuple[str, ...], hydra_too: bool = False) -> DictConfig:
+    def compose(self, words: tuple[str, ...]) -> DictConfig:
+        """Return what Hydra makes of well-formed words, its own node included.
+
+        Errors: ConfigError when Hydra refuses, or when an experiment reaches beyond its parts.
+        """
+        where = " ".join(words) or "conf"
         try:
-            return hydra.compose(
-                "config", [*self._search_path(), *groups], return_hydra_config=hydra_too
+            whole = hydra.compose(
+                "config", [*self._search_path(), *words], return_hydra_config=True
             )
-        except (HydraException, OmegaConfBaseException) as error:
-            cause = " ".join(str(error).split())
-            raise ConfigError([Fault(" ".join(groups) or "conf", cause)]) from error
+        except Exception as error:  # Hydra's, yaml's, the file system's, RecursionError
+            raise ConfigError([Fault(where, f"{cause(error)}.")]) from error
+        choices = whole.hydra.runtime.choices
+        faults = [
+            fault
+            for group in GROUPS
+            if choices[group] is not None
+            for fault in self.presets.faults(group, choices[group])
+        ]
+        if choices["experiment"] is not None:
+            faults += self._experiment_faults(f"experiment={choices['experiment']}", whole)
+        if faults:
+            raise ConfigError(faults)
+        return whole
+
+    def _experiment_faults(self, where: str, whole: DictConfig) -> list[Fault]:
+        """Return a fault for each setting of Hydra that an experiment changes beside its axes."""
+        plain_words = [*self._search_path(), *whole.hydra.overrides.hydra]
+        usual = hydra.compose("config", plain_words, return_hydra_config=True)
+        now, before = (_settings_of_hydra(tree) for tree in (whole, usual))
+        changed = [key for key in now | before if now.get(key) != before.get(key)]
+        changed += ["sweeper.params.experiment"] * ("experiment" in _params(whole))
+        problem = "and an experiment may set hydra.sweeper.params alone, its axes."
+        places = dict.fromkeys(key.partition(".")[0] for key in changed)
+        return [Fault(where, f"sets hydra.{place}, {problem}", "Remove it.") for place in places]
 
     def _search_path(self) -> list[str]:
-        extra = ",".join(f"'file://{path.resolve()}'" for path in self.presets.directories)
+        extra = ",".join(quoted(f"file://{path.resolve()}") for path in self.presets.directories)
         return [f"hydra.searchpath=[{extra}]"] if extra else []
 
     def _file_origins(self, groups: list[str]) -> dict[str, str]:
@@ -272,7 +318,7 @@ class Composer:
             part = isinstance(source.of, Entry)
             label = f"{path} ({source.owner})" if part else f"{path}.yaml ({source.owner})"
             prefix = f"{item.package}." if item.package else ""
-            for leaf, _ in _leaves(source.content()):
+            for leaf, _ in leaves(source.content()):
                 origins[prefix + leaf] = label
         choices = found.overrides.known_choices
         experiment = choices["experiment"]
@@ -286,22 +332,22 @@ def _is_group(item: Override) -> bool:
     return item.key_or_group in GROUPS
 
 
-def _not_here(item: Override) -> Fault:
-    """Return the fault of an axis where one point is asked for."""
-    line = item.input_line or ""
-    key, _, value = line.partition("=")
-    hint = "Sweep over it with `encoderkit sweep`, or `encoderkit train -m`."
-    if item.value_type == ValueType.SIMPLE_CHOICE_SWEEP:
-        hint += f" A list is {key}=[{value}], a text with a comma {key}='{value}'."
-    return Fault(line, "is several values, and one is wanted.", hint)
+def _is_listed(item: Override) -> bool:
+    """Tell whether an override is a,b where a list or a text may have been meant."""
+    return item.value_type == ValueType.SIMPLE_CHOICE_SWEEP and not _is_group(item)
 
 
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, Mapping) and tree:
-        for key, value in tree.items():
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
-    elif path:
-        yield path, tree
+def _params(whole: DictConfig) -> dict[str, Any]:
+    """Return the axes of the chosen experiment."""
+    params = OmegaConf.to_container(whole.hydra.sweeper.get("params") or OmegaConf.create())
+    return {str(key): value for key, value in params.items()} if isinstance(params, dict) else {}
+
+
+def _settings_of_hydra(whole: DictConfig) -> dict[str, Any]:
+    """Return the leaves of Hydra's own node that are settings, not facts about this call."""
+    tree = OmegaConf.to_container(whole.hydra)
+    facts = ("overrides", "runtime", "sweeper.params", "job.override_dirname")
+    return {key: value for key, value in leaves(tree) if not key.startswith(facts)}
 
 
 def publish(registry: Registry) -> None:
@@ -315,21 +361,30 @@ def publish(registry: Registry) -> None:
 
 
 @contextmanager
-def _hydra_session(presets: Presets) -> Iterator[None]:
-    """Start Hydra on our directories; afterwards its global state is as it was."""
-    held = GlobalHydra.instance().hydra
-    versions = VersionBase.instance()
-    base = versions.getbase()
-    store = ConfigStore.instance()
-    nodes = store.repo
-    store.repo = {key: value for key, value in nodes.items() if key not in KINDS}
-    publish(presets.registry)
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE):
+def borrowed(registry: Registry) -> Iterator[None]:
+    """Publish our nodes in Hydra's global state, alone; afterwards it is as it was."""
+    with _ONE_AT_A_TIME:
+        held = GlobalHydra.instance().hydra
+        versions = dict(vars(VersionBase.instance()))
+        searched = list(Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin])
+        store = ConfigStore.instance()
+        nodes = store.repo
+        store.repo = {key: value for key, value in nodes.items() if key not in KINDS}
+        publish(registry)
+        GlobalHydra.instance().clear()
+        try:
             yield
-    finally:
-        store.repo = nodes
-        GlobalHydra.instance().hydra = held
-        if base is not None and type(base) is type(versions.getbase()):  # somebody had set it
-            versions.setbase(base)
+        finally:
+            store.repo = nodes
+            Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin][:] = searched
+            GlobalHydra.instance().hydra = held
+            vars(VersionBase.instance()).update(versions)
+
+
+@contextmanager
+def _hydra_session(presets: Presets) -> Iterator[None]:
+    with (
+        borrowed(presets.registry),
+        hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE),
+    ):
+        yield

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,8 @@ from omegaconf import OmegaConf
 
 from encoderkit.api import KINDS, Options
 from encoderkit.config.schema import SETTINGS
-from encoderkit.errors import ConfigError, Fault
-from encoderkit.registry import Entry, Owner, Registry
-
-GROUPS = (*KINDS, "model", "train", "experiment")
-
-
-def conf_dir() -> Path:
-    """Return the directory of the built-in presets, in the package or beside it in a checkout."""
-    here = Path(__file__).resolve().parent.parent
-    return next(d for d in (here / "conf", here.parent / "conf") if (d / "config.yaml").is_file())
+from encoderkit.errors import ConfigError, Fault, nearest
+from encoderkit.registry import GROUPS, Entry, Registry, conf_dir, preset_files
 
 
 def defaults_of(options: type[Options]) -> dict[str, Any]:
@@ -47,11 +40,20 @@ class Source:
     of: Entry | Path
 
     def content(self) -> dict[str, Any]:
-        """Return the values as they stand there; a preset's `defaults` are not followed."""
+        """Return the values as they stand there; a preset's `defaults` are not followed.
+
+        Errors: ConfigError when a file cannot be read.
+        """
         if isinstance(self.of, Entry):
             return node(self.of)
-        tree = OmegaConf.to_container(OmegaConf.load(self.of))
-        return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
+        try:
+            tree = OmegaConf.to_container(OmegaConf.load(self.of))
+        except Exception as error:  # yaml's, OmegaConf's, the file system's, RecursionError
+            cause = " ".join(str(error).split()) or type(error).__name__
+            raise ConfigError([Fault(str(self.of), f"cannot be read: {cause}.")]) from error
+        if not isinstance(tree, dict):
+            raise ConfigError([Fault(str(self.of), "must be a mapping of values.")])
+        return {str(key): value for key, value in tree.items()}
 
 
 class Presets:
@@ -63,23 +65,23 @@ class Presets:
         self._faults: list[Fault] = []
         for entry in registry:
             self._add(entry.part.kind, entry.part.name, Source(str(entry.owner), entry))
-        shipped = [(Owner("encoderkit", "conf/"), conf_dir()), *registry.presets]
-        self.directories = [directory for _, directory in shipped[1:]] + list(config_dirs)
-        for owner, directory in [
-            *shipped,
-            *((Owner("--config-dir", str(d)), d) for d in config_dirs),
-        ]:
-            self._scan(owner, directory)
+        self.directories = [directory for _, directory in registry.presets] + list(config_dirs)
+        self._scan("encoderkit conf/", conf_dir())
+        for owner, directory in registry.presets:
+            self._scan(str(owner), directory)
+        for directory in config_dirs:
+            self._scan(f"--config-dir {directory}", directory)
         if self._faults:
             raise ConfigError(self._faults)
 
-    def _scan(self, owner: Owner, directory: Path) -> None:
-        if not directory.is_dir():
-            self._faults.append(Fault(str(owner), "there is no such directory.", "Check the path."))
-            return
-        for group in GROUPS:
-            for file in sorted((directory / group).glob("*.yaml")):
-                self._add(group, file.stem, Source(str(owner), file))
+    def _scan(self, owner: str, directory: Path) -> None:
+        files, faults = preset_files(directory)
+        for group, name, file in files:
+            self._add(group, name, Source(owner, file))
+        self._faults += [
+            replace(fault, where=owner) if fault.where == str(directory) else fault
+            for fault in faults
+        ]
 
     def _add(self, group: str, name: str, source: Source) -> None:
         other = self.groups[group].setdefault(name, source)
@@ -91,6 +93,32 @@ class Presets:
                     f"Rename the file to {group}/my_{name}.yaml, then choose {group}=my_{name}.",
                 )
             )
+
+    def faults(self, group: str, name: str) -> list[Fault]:
+        """Return what is wrong with the file behind a choice, and with the files it is based on.
+
+        A preset has one base, and then its own values; an experiment is left to Hydra.
+        """
+        seen: list[str] = []
+        while isinstance(file := self.groups[group][name].of, Path):
+            seen.append(name)
+            try:
+                own = self.groups[group][name].content()
+                text = file.read_text("utf-8")
+            except ConfigError as error:
+                return list(error.faults)
+            wrong = _form(group, own, text)
+            bases = own.get("defaults", [])
+            if wrong or group == "experiment" or not bases:
+                return [Fault(str(file), *wrong)] if wrong else []
+            name = bases[0]
+            if name not in self.groups[group]:
+                hint = nearest(name, self.groups[group])
+                return [Fault(str(file), f"its base {group}={name} does not exist.", hint)]
+            if name in seen:
+                chain = " -> ".join([*seen, name])
+                return [Fault(str(file), f"is based on itself: {chain}.", "Name a part as base.")]
+        return []
 
     def default(self, group: str) -> str:
         """Return the default choice of a group, as conf/config.yaml names it."""
@@ -107,7 +135,31 @@ class Presets:
         """
         own = self.groups[group][name].content()
         bases = own.pop("defaults", [])
-        values: dict[str, Any] = defaults_of(SETTINGS[group]) if group in SETTINGS else {}
-        for base in bases:
-            values |= own if base == "_self_" else self.read(group, str(base))
-        return values | own
+        if bases:
+            return self.read(group, bases[0]) | own
+        return (defaults_of(SETTINGS[group]) if group in SETTINGS else {}) | own
+
+
+def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:
+    """Return what is wrong with the form of a preset file, and what to write instead."""
+    package = re.search(r"^\s*#\s*@package\s+(\S+)", text, re.MULTILINE)
+    if group == "experiment":
+        if package is None or package[1] != "_global_":
+            return "an experiment sets any group.", "Begin it with the line `# @package _global_`."
+        return None
+    if package is not None:
+        return f"a preset sets values of its own group, {group}.", "Remove the line with @package."
+    base = "PART" if group in KINDS else "PRESET"
+    hint = f"Begin it with `defaults: [{base}, _self_]`."
+    bases = own.get("defaults", [])
+    named = isinstance(bases, list) and all(isinstance(item, str) for item in bases)
+    if not named or (bases and (bases[0] == "_self_" or bases[1:] not in ([], ["_self_"]))):
+        return "its defaults must be one base, and then its own values.", hint
+    if group in KINDS and not bases:
+        return "names no part as its base.", hint
+    if "part" in own:
+        return "its part is that of its base, and cannot be set.", hint
+    missing = [key for key, value in own.items() if value == "???"]
+    if missing:
+        return f"{missing[0]}: ??? says nothing.", "Write a value, or remove the line."
+    return None

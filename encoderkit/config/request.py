@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS, Options
-from encoderkit.config.check import check, inspect, show, unknown_choice
+from encoderkit.config.check import SHORT, check, inspect, show, unknown_choice
 from encoderkit.config.presets import Presets
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.errors import ConfigError, Fault
@@ -30,7 +31,7 @@ def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
     if len(request) == 1 and isinstance(request[0], Config):
         return request[0]
     if len(request) == 1 and isinstance(request[0], DictConfig):
-        request = (OmegaConf.to_container(request[0], resolve=True),)
+        request = (_container(request[0]),)
     if len(request) == 1 and isinstance(request[0], Mapping):
         return check(_expand(request[0], Presets(registry(), config_dirs)), registry())
     strings = [item for item in request if isinstance(item, str)]
@@ -44,49 +45,69 @@ def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
         return composer.configure(strings)
 
 
+def _container(request: DictConfig) -> Any:
+    try:
+        return OmegaConf.to_container(request, resolve=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        where = str(getattr(error, "full_key", "") or "request")
+        problem = f"{(str(error) or 'cannot be read').splitlines()[0]}."
+        raise ConfigError([Fault(where, problem)]) from error
+
+
 def _expand(request: Mapping[Any, Any], presets: Presets) -> dict[str, Any]:
     """Return the full tree of a mapping: presets opened, groups not named at their defaults."""
-    tree = _undotted(request, presets.registry)
     faults: list[Fault] = []
+    tree = _undotted(request, presets.registry, faults)
+    lost: set[str] = set()
     for group in (*KINDS, "model", "train"):
         given = tree.get(group, {})
         choice_key = "part" if group in KINDS else "preset"
         node = {choice_key: given} if isinstance(given, str) else given
         if not isinstance(node, Mapping):
             continue  # check names the fault
-        name = str(node.get(choice_key, presets.default(group)))
-        if name not in presets.groups[group]:
-            known = list(presets.groups[group])
-            faults.append(unknown_choice(group, name, known, presets.registry))
+        name = node.get(choice_key, presets.default(group))
+        known = list(presets.groups[group])
+        unknown = not isinstance(name, str) or name not in known
+        if unknown or (broken := presets.faults(group, name)):
+            faults += [unknown_choice(group, name, known, presets.registry)] if unknown else broken
+            lost.add(group)
             tree.pop(group, None)
             continue
         own = {key: value for key, value in node.items() if key != choice_key}
         tree[group] = presets.read(group, name) | own
     if faults:
         _, more = inspect(tree, presets.registry)
-        wrong = {fault.where.partition("=")[0] for fault in faults}
-        raise ConfigError(faults + [f for f in more if f.group not in wrong])
+        raise ConfigError(faults + [f for f in more if f.group not in lost])
     for seed in ("seed_init", "seed_data"):
         tree.setdefault(seed, tree.get("seed", 0))
     return tree
 
 
-def _undotted(request: Mapping[Any, Any], registry: Registry) -> dict[str, Any]:
+def _undotted(
+    request: Mapping[Any, Any], registry: Registry, faults: list[Fault]
+) -> dict[str, Any]:
     """Return a copy in which {"model.d_model": 8} is nested and typed options are mappings."""
     tree: dict[str, Any] = {}
     for key, value in request.items():
-        group, _, leaf = str(key).partition(".")
+        group, _, leaf = SHORT.get(str(key), str(key)).partition(".")
         if isinstance(value, Options):
             value = _untyped(group, value, registry)
         choice = "part" if group in KINDS else "preset"
         if leaf or group in tree:
             held = tree.get(group, {})
-            held = {choice: held} if isinstance(held, str) else dict(held)
-            new = {leaf: value} if leaf else {choice: value} if isinstance(value, str) else value
+            held = _mapping(held, choice)
+            new = {leaf: value} if leaf else _mapping(value, choice)
+            if twice := [f"{group}.{name}" for name in new if name in held]:
+                faults.append(Fault(str(key), f"{twice[0]} was given before.", "Keep one."))
             tree[group] = held | new
         else:
             tree[group] = dict(value) if isinstance(value, Mapping) else value
     return tree
+
+
+def _mapping(value: Any, choice: str) -> dict[str, Any]:
+    """Return a group's value as a mapping; what is neither one nor a choice, as a wrong choice."""
+    return dict(value) if isinstance(value, Mapping) else {choice: value}
 
 
 def _untyped(group: str, options: Options, registry: Registry) -> dict[str, Any]:

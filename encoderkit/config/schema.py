@@ -12,10 +12,12 @@ from encoderkit.registry import Entry
 class ModelOptions(Options):
     """Sizes, and the list of sublayers of every layer."""
 
-    d_model: int = option(..., "width of the residual stream", at_least=1)
-    n_layers: int = option(..., "number of layers", at_least=1)
+    d_model: int = option(..., "width of the residual stream", at_least=1, at_most=65536)
+    n_layers: int = option(..., "number of layers", at_least=1, at_most=10000)
     n_heads: int = option(..., "number of attention heads; divides d_model", at_least=1)
-    d_ff: int | None = option(None, "inner width of the FFN; null is 4 d_model", at_least=1)
+    d_ff: int | None = option(
+        None, "inner width of the FFN; null is 4 d_model", at_least=1, at_most=524288
+    )
     sublayers: list[str] = option(["attention", "ffn"], "the sublayers of a layer, in order")
     final_norm: str = option(
         "auto",

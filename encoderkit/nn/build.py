@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -162,11 +165,16 @@ class _Assembly:
     def part(self, kind: str, site: Site, base: type[T]) -> T:
         """Return the chosen part of a kind, built at a site by draws of its own."""
         chosen: Chosen = getattr(self.config, kind)
+        own = replace(site)
+        held = weakref.ref(own)
         with seeded(key(self.config.seed_init, site.path), CPU):
-            module = _made(chosen, kind, base, (chosen.options, site))
-        if isinstance(module, nn.Module) and any(map(_holds_site, module.modules())):
+            module = _made(chosen, kind, base, (chosen.options, own))
+        del own
+        if held() is not None:
+            gc.collect()  # an error that the constructor caught may hold it, for a while
+        if held() is not None:
             raise PluginError(
-                f"{_owned(kind, chosen)} keeps its site at {site.path}, which cannot be pickled. "
+                f"{_owned(kind, chosen)} keeps its site at {site.path}. "
                 "Copy what you need from the site in __init__, and build norms there."
             )
         return module
@@ -204,12 +212,3 @@ def _owned(kind: str, chosen: Chosen) -> str:
 def _traits(config: Config, kind: str) -> Traits:
     traits: Traits = getattr(config, kind).entry.part.traits
     return traits
-
-
-def _holds_site(module: nn.Module) -> bool:
-    """Tell whether an attribute is a site, a method of one, or a function closed over one."""
-    for value in vars(module).values():
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        if any(isinstance(held, Site) for held in (value, getattr(value, "__self__", 0), *cells)):
-            return True
-    return False

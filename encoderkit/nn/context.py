@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from encoderkit.api import Layout
+from encoderkit.errors import PluginError
 
 
 def key(seed: int, *words: str | int) -> int:
@@ -45,7 +46,13 @@ class Out:
         self.records: dict[str, list[Tensor]] = {}
 
     def loss(self, name: str, value: Tensor) -> None:
-        """Add a scalar to the loss `name`; losses of one name add up over the layers."""
+        """Add a scalar to the loss `name`; losses of one name add up over the layers.
+
+        Errors: PluginError for anything but a tensor without dimensions.
+        """
+        if not isinstance(value, Tensor) or value.dim():
+            what = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise PluginError(f"ctx.out.loss({name!r}): must be a scalar tensor; it is {what}.")
         self.losses[name] = self.losses[name] + value if name in self.losses else value
 
     def record(self, name: str, value: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import torch
@@ -187,9 +188,12 @@ def enter_packed(x: Tensor, lengths: Sequence[int] | Tensor, positions: Tensor |
 
     Shapes: x (N, D), lengths (B), positions (N)
 
-    Errors: InputError for lengths that do not add up to N.
+    Errors: InputError for lengths that are no whole numbers, or do not add up to N.
     """
-    sizes: list[int] = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    try:
+        sizes = [index(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    except TypeError as error:
+        raise InputError(f"lengths: must be B whole numbers; they are {lengths!r}.") from error
     if sum(sizes) != x.shape[0] or min(sizes, default=0) < 0:
         raise InputError(
             f"lengths: must be at least 0 and add up to the {x.shape[0]} tokens of x; "
@@ -244,7 +248,9 @@ def enter_dense(x: Tensor, valid: Tensor | None, positions: Tensor | None) -> Do
     if positions is not None:
         # The range of positions is data: a compiled graph cannot look at it.
         known = None if torch.compiler.is_compiling() else extent(positions, valid)
-        ctx = placed(ctx, positions.reshape(b * s), read(known)[0] or [0, s - 1])
+        # Whatever stands in a padded slot, a table may be looked up there.
+        real = positions if valid is None else positions.masked_fill(~valid, 0)  # (B, S)
+        ctx = placed(ctx, real.reshape(b * s), read(known)[0] or [0, s - 1])
     if valid is None:
         return Door(x.reshape(b * s, d), ctx, lambda y: y.view(b, s, d))  # (B, S, D)
     empty = ~valid[..., None]  # (B, S, 1)

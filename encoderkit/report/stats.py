@@ -24,7 +24,12 @@ class Difference:
 
 def mean(values: Sequence[float]) -> float | None:
     """Return the mean, or None of nothing."""
-    return math.fsum(values) / len(values) if values else None
+    if not values:
+        return None
+    try:
+        return math.fsum(values) / len(values)
+    except (OverflowError, ValueError):  # a sum beyond 1.8e308, or of infinities
+        return sum(value / len(values) for value in values)
 
 
 def sd(values: Sequence[float]) -> float | None:
@@ -32,7 +37,7 @@ def sd(values: Sequence[float]) -> float | None:
     centre = mean(values)
     if centre is None or len(values) < 2:
         return None
-    return math.sqrt(math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1))
+    return math.hypot(*(x - centre for x in values)) / math.sqrt(len(values) - 1)
 
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:

@@ -185,7 +185,7 @@ def _notes(groups: Sequence[_Group]) -> list[str]:
     twice = [label for label, n in Counter(group.label for group in groups).items() if n > 1]
     notes += [f"{label}: its runs differ in data, budget or code; one row each" for label in twice]
     for name in ("torch", "device", "threads"):
-        places = {str(r.environment[name]) for g in groups for r in g.records if r.environment}
+        places = {str(r.environment.get(name)) for g in groups for r in g.records if r.environment}
         if len(places) > 1:
             notes.append(f"different {name}: {'; '.join(sorted(places))}")
     return notes
@@ -224,12 +224,13 @@ def _value(each: Record) -> float | None:
 
 
 def _capped(each: Record) -> bool:
-    found = each.metrics.get("loss")
+    found, trivial = each.metrics.get("loss"), each.task.get("trivial_loss")
     return (
         each.state == "stalled"
         and each.task.get("metric") == "loss"
         and found is not None
-        and found > each.task["trivial_loss"]
+        and isinstance(trivial, int | float)
+        and found > trivial
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import multiprocessing
 import os
 import pickle
@@ -41,15 +42,23 @@ def _redirect(log: Path) -> None:
 
 
 def _die_with_the_runner() -> None:
-    """End this process, whatever it does, as soon as the runner is gone.
+    """End this process and what it starts, whatever they do, as soon as the runner is gone.
 
     The pipe behind a parent's sentinel has its other end in the runner alone.
     """
     parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        # Linux itself kills then: C code may keep the interpreter, and its threads, for ever.
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
 
     def watch() -> None:
-        if parent is not None:
-            wait([parent.sentinel])
-            os.kill(os.getpid(), signal.SIGKILL)
+        wait([parent.sentinel])
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

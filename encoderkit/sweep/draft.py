@@ -143,10 +143,12 @@ class Draft:
 def _seeds(config: Config) -> list[int]:
     """Return the seeds of a variant: a list as it is, a number from the variant's own seed up."""
     seeds = config.sweep.seeds
-    found = seeds if isinstance(seeds, list) else [config.seed + k for k in range(seeds)]
-    if not found:
-        raise ConfigError([Fault(f"sweep.seeds={seeds}", "names no seed.", "Try seeds=3.")])
-    return found
+    if not isinstance(seeds, list):
+        return [config.seed + k for k in range(seeds)]
+    if config.seed not in (0, *seeds):
+        problem = "has no effect beside a list of seeds."
+        raise ConfigError([Fault(f"seed={config.seed}", problem, "Remove it, or give seeds=3.")])
+    return seeds
 
 
 def _count(config: Config, sizes: tuple[int, int]) -> int:

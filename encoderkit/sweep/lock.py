@@ -1,12 +1,17 @@
-"""One process at a time in a cell's directory: the system drops the lock when its holder dies."""
+"""One process at a time in a cell's directory: the system drops the lock when its holder dies.
+
+The lock is on a file and, where the file system can, on the directory too: people delete lock files
+that look forgotten.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 FILE = ".lock"
@@ -19,36 +24,44 @@ def hold(directory: Path, wait: float) -> Iterator[bool]:
 
     Errors: OSError when the lock file cannot be opened.
     """
-    handle = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        mine = _lock(handle, wait)
+    with ExitStack() as opened:
+        place = _open(opened, directory, os.O_RDONLY)
+        file = _open(opened, directory / FILE, os.O_RDWR | os.O_CREAT)
+        end = time.monotonic() + wait
+        while not (mine := _lock(file, fcntl.LOCK_EX) and _lock(place, fcntl.LOCK_EX)):
+            fcntl.flock(file, fcntl.LOCK_UN)  # between two tries, or two would block each other
+            if time.monotonic() >= end:
+                break
+            time.sleep(_POLL)
         if mine:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield mine
-    finally:
-        os.close(handle)
 
 
 def is_free(directory: Path) -> bool:
     """Say whether nobody runs in `directory`. Errors: OSError."""
-    try:
-        handle = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        return _lock(handle, 0.0)
-    finally:
-        os.close(handle)
+    with ExitStack() as opened:
+        found = [_open(opened, directory, os.O_RDONLY)]
+        if (directory / FILE).exists():
+            found.append(_open(opened, directory / FILE, os.O_RDONLY))
+        # Shared: NFS grants no other lock to a reader, and two who look do not see each other.
+        return all(_lock(handle, fcntl.LOCK_SH) for handle in found)
 
 
-def _lock(handle: int, wait: float) -> bool:
-    end = time.monotonic() + wait
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_POLL)
+def _open(opened: ExitStack, path: Path, flags: int) -> int:
+    handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    opened.callback(os.close, handle)
+    return handle
+
+
+def _lock(handle: int, kind: int) -> bool:
+    """Lock at once, and say whether nobody else holds it. Errors: OSError."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EBADF:  # a directory on NFS, beside which the file is locked
+            raise
+    return True

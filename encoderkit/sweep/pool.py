@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import pickle
 import signal
 import time
@@ -21,6 +23,7 @@ from encoderkit.sweep.asked import Asked, listen
 
 AGAIN = "again"  # what a function returns that wants to be called again later
 _PAUSE = 1.0  # seconds until then
+_TRIES = 20  # to start a process, a tick apart
 _TICK = 0.1  # seconds between two looks at clocks and signals
 
 
@@ -67,18 +70,33 @@ class _Child:
     answer: Connection
     began: float = field(default_factory=time.monotonic)
     cause: str = ""
+    over: float | None = None  # when its work was seen to be over
 
     def end(self, cause: str, *, at_once: bool) -> None:
         """Order the process to end, or kill it; the first cause stands."""
         self.cause = self.cause or cause
         if at_once:
             self.process.kill()
+            self.clear()
         else:
             self.process.terminate()
+
+    def clear(self) -> None:
+        """Kill what the process started, or itself where its server died and lost sight of it."""
+        if self.process.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def lingers(self, patience: float) -> bool:
+        """Tell whether the process is still there so long after its work: a thread may hold it."""
+        if self.over is None and self.answer.poll():
+            self.over = time.monotonic()
+        return self.over is not None and time.monotonic() - self.over > patience
 
     def ending(self) -> Ending:
         """Return how the process, which is gone, ended."""
         self.process.join()
+        self.clear()
         seconds = time.monotonic() - self.began
         try:
             value = self.answer.recv() if self.answer.poll() else None
@@ -97,6 +115,7 @@ class Pool:
     jobs: int
     timeout: float | None = None
     grace: float = 20.0  # seconds between the order to stop and the kill
+    patience: float = 5.0  # seconds between the end of the work and the kill
     preload: Sequence[str] = ()
 
     def run(self, works: Sequence[Work], events: Events) -> bool:
@@ -156,11 +175,19 @@ class _Session:
     def _start(self, work: Work) -> None:
         answer, sender = self.context.Pipe(duplex=False)
         parcel = pickle.dumps((work.function, work.arguments))
-        # The context's type does not say so, but each has its Process.
-        process = self.context.Process(  # type: ignore[attr-defined]
-            target=child.main, args=(work.log, parcel, sender), name=work.name
-        )
-        process.start()
+        arguments = (work.log, parcel, sender)
+        for left in reversed(range(_TRIES)):
+            # The context's type does not say so, but each has its Process.
+            process = self.context.Process(  # type: ignore[attr-defined]
+                target=child.main, args=arguments, name=work.name
+            )
+            try:
+                process.start()
+                break
+            except (ConnectionError, EOFError):  # the server died just now; a new one is started
+                if not left:
+                    raise
+                time.sleep(_TICK)
         sender.close()
         self.running.append(_Child(work, process, answer))
         self.events.started(work)
@@ -179,6 +206,8 @@ class _Session:
         for each in self.running:
             if limit is not None and time.monotonic() - each.began > limit:
                 each.end("timeout", at_once=True)
+            if each.lingers(self.pool.patience):
+                each.end("", at_once=True)
 
     def _interrupt(self, *, at_once: bool) -> None:
         self.queue.clear()

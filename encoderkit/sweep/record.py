@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from encoderkit.errors import StoreError
 from encoderkit.fs import write_atomic
@@ -106,9 +106,30 @@ def _record(found: Any, directory: Path) -> Record:
     record = Record(**{name: value for name, value in found.items() if name in known})
     if record.state not in STATES:
         raise ValueError(f"state {record.state!r} is none of {', '.join(sorted(STATES))}")
+    hints = get_type_hints(Record)
+    wrong = [name for name, hint in hints.items() if not _fits(getattr(record, name), hint)]
+    wrong += [] if _fits(record.seeds.get("seed") if not wrong else 0, int) else ["seeds.seed"]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: not of the kind that a record holds")
     if not directory.name.endswith(str(record.id)):
         raise ValueError(f"it is the record of {record.id}, in a directory of another name")
     return record
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value read from JSON is of a field's type."""
+    inside = get_args(hint)
+    if hint is Any:
+        return True
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_fits(each, inside[0]) for each in value)
+    if get_origin(hint) is dict:
+        return isinstance(value, dict) and all(_fits(each, inside[1]) for each in value.values())
+    if inside:  # X | None
+        return any(_fits(value, each) for each in inside)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, int | float if hint is float else hint)
 
 
 def _refuse_constant(name: str) -> NoReturn:

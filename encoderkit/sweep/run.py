@@ -53,7 +53,7 @@ def run_cell(
 
     Errors: StoreError when the directory cannot be written.
     """
-    directory = root / cell.name
+    directory = (root / cell.name).absolute()  # a part may change the current directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
@@ -209,7 +209,6 @@ class _Run:
 
     def _fail(self, reason: str) -> None:
         self.record.traceback = traceback.format_exc()
-        self._log(self.record.traceback)
         self._end("error", reason)
 
     def _end(self, state: str, reason: str) -> None:
@@ -218,8 +217,8 @@ class _Run:
         if self.isolation == "process":
             self.record.peak_memory_bytes = _peak_memory()
         self.record.ended = record.now()
-        record.save(self.record, self.directory)
-        self._log(f"{state}{': ' if reason else ''}{reason}")
+        record.save(self.record, self.directory)  # first: the log may be what finds the disk full
+        self._log(f"{self.record.traceback}{state}{': ' if reason else ''}{reason}")
 
     def _log(self, text: str) -> None:
         with open(self.directory / LOG_FILE, "a", encoding="utf-8", errors="replace") as log:

@@ -154,7 +154,13 @@ class _Sweep(Events):
             self.observer.ended(self._ended(cell, before, 0.0, skipped=True), self.view())
         todo = [cell for cell in cells if cell.id not in self.states]
         for cell in todo:
-            (root / cell.name).mkdir(exist_ok=True)
+            try:
+                (root / cell.name).mkdir(exist_ok=True)
+            except OSError as error:
+                raise StoreError(
+                    f"{root / cell.name}: the run's directory cannot be made: {error.strerror}. "
+                    "Free the place, or try sweep.dir=DIR."
+                ) from error
         return [
             Work(cell.name, _in_process, (cell, root), root / cell.name / LOG_FILE) for cell in todo
         ]

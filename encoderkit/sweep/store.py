@@ -38,11 +38,19 @@ def records(directory: Path) -> Found:
             "Give the directory of a sweep, or run one: encoderkit sweep norm=layernorm,rmsnorm"
         ) from error
     found = Found()
-    for place in places:
+    kept: dict[str, tuple[str, Record]] = {}
+    for place in sorted(places, key=lambda each: len(each.name)):  # a copy's name is longer
         try:
-            found.records.append(read(place))
+            each = read(place)
         except StoreError as error:
             found.malformed.append(str(error))
+            continue
+        if each.id in kept:
+            found.malformed.append(f"{place}: a copy of {kept[each.id][0]}, which counts")
+        else:
+            kept[each.id] = place.name, each
+    found.records = [each for _, each in sorted(kept.values(), key=lambda pair: pair[0])]
+    found.malformed.sort()
     return found
 
 
@@ -52,7 +60,11 @@ def read(place: Path) -> Record:
     Errors: StoreError as in `record.load`.
     """
     found = record.load(place)
-    if found.state == record.RUNNING and lock.is_free(place):
+    try:
+        gone = found.state == record.RUNNING and lock.is_free(place)
+    except OSError as error:
+        raise StoreError(f"{place}: nobody can say whether it runs: {error}") from error
+    if gone:
         found.state = "killed"
         found.reason = "its process is gone, and left no other word"
     return found
@@ -72,6 +84,10 @@ def sweep(directory: Path) -> dict[str, Any] | None:
         raise StoreError(f"{path}: not a plan: {error}. Run the sweep again.") from error
     if not isinstance(found, dict) or found.get("schema") != record.SCHEMA:
         raise StoreError(f"{path}: not a plan of schema {record.SCHEMA}. Run the sweep again.")
+    cells = found.get("cells")
+    named = isinstance(cells, list) and all(isinstance(c, dict) and "id" in c for c in cells)
+    if not named or not isinstance(found.get("baseline"), str):
+        raise StoreError(f"{path}: a plan without its cells or its baseline. Run the sweep again.")
     return found
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from encoderkit import fs
-from encoderkit.errors import CheckpointError, StoreError
+from encoderkit.errors import CheckpointError, PluginError, StoreError
 
 SCHEMA = 1
 
@@ -36,13 +36,15 @@ class Checkpoint:
 def save(directory: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in `directory`; at any moment the old one or the new one loads.
 
-    Errors: StoreError when the disk refuses, with the old one intact.
+    Errors: StoreError when the disk refuses, with the old one intact; PluginError when the state
+    holds what `load` would refuse.
     """
     # Copies, since safetensors takes neither views nor tensors that share memory.
     weights = {
         path: tensor.detach().to("cpu", copy=True).contiguous()
         for path, tensor in checkpoint.weights.items()
     }
+    _require_plain(checkpoint.state.get("extra", {}))
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
     files = {
@@ -80,6 +82,20 @@ def load(directory: Path) -> Checkpoint | None:
     except pickle.UnpicklingError as error:
         raise _damage(directory / "state.pt", "it holds more than plain data") from error
     return Checkpoint(weights, state, manifest["about"])
+
+
+def _require_plain(extra: dict[str, Any]) -> None:
+    for name, value in extra.items():
+        held = io.BytesIO()
+        try:
+            torch.save(value, held)
+            held.seek(0)
+            torch.load(held, weights_only=True)
+        except Exception as error:  # a stranger's object may fail in any way
+            raise PluginError(
+                f"{name}: a checkpoint takes tensors, numbers, texts, lists and mappings of them, "
+                f"not this {type(value).__name__}: {str(error).partition(chr(10))[0]}"
+            ) from error
 
 
 def _manifest(path: Path) -> dict[str, Any]:

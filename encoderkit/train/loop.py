@@ -199,7 +199,12 @@ class Loop:
         due = step == self.options.steps or (every > 0 and step % every == 0)
         if not due or self.at.evaluated:
             return
-        metrics = evaluate(self.model, self.task, self.stepper.forward, self.device, self._poll)
+        before = Snapshot(self.model, self.device)
+        try:
+            metrics = evaluate(self.model, self.task, self.stepper.forward, self.device, self._poll)
+        except Ended:
+            before.restore()
+            raise
         for name, value in metrics.items():
             self.keeper.log(step, f"val/{name}", value)
         for name, value in metrics.items():
@@ -209,7 +214,7 @@ class Loop:
 
     def _verdict(self) -> tuple[str, str]:
         loss, trivial = self.at.metrics["loss"], self.task.trivial_loss
-        if self.options.judge_stall and loss >= _STALL * trivial:
+        if self.options.judge_stall and stands_still(loss, trivial):
             return "stalled", (
                 f"the validation loss {loss:.4g} is no better than {_STALL} of the trivial loss "
                 f"{trivial:.4g}"
@@ -251,6 +256,11 @@ class Loop:
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
         self.saved = (self.at.step, self.at.evaluated)
+
+
+def stands_still(loss: float, trivial: float) -> bool:
+    """Tell whether a loss is no better than 0.95 of the trivial loss, whatever its sign."""
+    return loss >= trivial - (1 - _STALL) * abs(trivial)
 
 
 def _sorted_out(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -85,7 +85,7 @@ class Unchanged:
 class Snapshot(Unchanged):
     """What a forward pass may change: what a model keeps beside parameters, torch's generators.
 
-    Only an accumulation can be left half done: a step of one micro-batch needs none.
+    An accumulation or an evaluation can be left half done; a step of one micro-batch needs none.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:

@@ -16,13 +16,39 @@ from encoderkit.cli import main
         ("encoderkit sweep ffn=ge", {"ffn=gelu", "ffn=geglu"}),
         ("encoderkit show norm=rmsnorm norm.e", {"norm.eps="}),
         ("encoderkit parts no", set()),
+        ("encoderkit  tr", {"train"}),
+        ("encoderkit xx norm=", set()),
+        ("encoderkit train --config-dir DIR ffn=wi", {"ffn=wide"}),
+        ("encoderkit train --config-dir=DIR ffn=wi", {"ffn=wide"}),
+        ("encoderkit train --config-dir gone ffn=wi", set()),
+        ('encoderkit train "norm=rm', set()),
+        ("encoderkit train norm=${", set()),
+        ("encoderkit train norm.p", set()),
     ],
 )
-def test_candidates(line, wanted, capsys, monkeypatch):
+def test_candidates(line, wanted, capsys, monkeypatch, tmp_path):
+    (tmp_path / "DIR" / "ffn").mkdir(parents=True)
+    (tmp_path / "DIR" / "ffn" / "wide.yaml").write_text("defaults: [mlp]\n")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
     assert main(["-sc", "query=bash"]) == 0
-    assert set(capsys.readouterr().out.split()) == wanted
+    printed = capsys.readouterr()
+    assert set(printed.out.split()) == wanted
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(("point", "wanted"), [("18", "norm="), ("abc", "norm=rmsnorm")])
+def test_the_cursor_may_stand_anywhere(point, wanted, capsys, monkeypatch):
+    monkeypatch.setenv("COMP_LINE", "encoderkit train norm=rm")
+    monkeypatch.setenv("COMP_POINT", point)
+    assert main(["-sc", "query=bash"]) == 0
+    assert wanted in capsys.readouterr().out.split()
+
+
+def test_another_question_is_refused(capsys):
+    assert main(["-sc", "nonsense"]) == 2
+    assert "nonsense: must be install=bash" in capsys.readouterr().err
 
 
 def test_the_script_can_be_installed(capsys):

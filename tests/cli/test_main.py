@@ -80,6 +80,26 @@ def test_nothing_imports_torch_needlessly(words):
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def test_debug_may_stand_anywhere(capsys):
+    assert cli.main(["--debug", "show", "norm=x"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_change_nothing(closed):
+    for words, code in (("show", 0), ("show norm=x", 2)):
+        command = f"{sys.executable} -m encoderkit {words} {closed}"
+        assert subprocess.run(command, shell=True, capture_output=True).returncode == code
+
+
+@pytest.mark.parametrize("flag", ["-O", "-OO"])
+def test_optimised_python_says_the_same(flag):
+    command = [sys.executable, flag, "-m", "encoderkit", "show", "norm.eps=-1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ConfigError: norm.eps=-1: must be above 0")
+
+
 def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m encoderkit parts --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)

@@ -62,7 +62,7 @@ def test_resume_takes_no_other_words(capsys):
 
 
 def test_a_run_that_turns_nan_says_so(capsys):
-    assert main(["train", *SMALL, "train.lr=1e30", "train.clip=null", "train.steps=8"]) == 0
+    assert main(["train", *SMALL, "train.lr=1e30", "train.clip=null"]) == 0
     assert capsys.readouterr().out.startswith("nonfinite (")
 
 
@@ -76,6 +76,39 @@ def test_multirun_writes_the_same_records(capsys):
     assert main(["sweep", "--quiet", *words]) == 0
     assert records("runs/m") == before
     assert "4 ok" in capsys.readouterr().out
+
+
+def test_multirun_takes_the_axes_of_an_experiment(capsys, tmp_path):
+    (tmp_path / "c" / "experiment").mkdir(parents=True)
+    (tmp_path / "c" / "experiment" / "e.yaml").write_text(
+        "# @package _global_\nhydra: {sweeper: {params: {norm: 'layernorm,rmsnorm', seeds: '2'}}}\n"
+        "sweep: {name: e}\n"
+    )
+    assert main(["train", "-m", "experiment=e", "--config-dir", "c", *SMALL]) == 0
+    assert "4 runs of 2 variants in runs/e\n4 ok" in capsys.readouterr().out
+    assert len(records("runs/e")) == 4
+
+
+@pytest.mark.parametrize("command", ["train", "train -m", "sweep"])
+def test_an_experiment_runs_no_code(command, capsys, tmp_path, monkeypatch):
+    (tmp_path / "c" / "experiment").mkdir(parents=True)
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "c" / "experiment" / "e.yaml").write_text(
+        "# @package _global_\nhydra: {callbacks: {x: {_target_: evil.C}}}\n"
+    )
+    assert main([*command.split(), "experiment=e", "--config-dir", "c", *SMALL]) == 2
+    assert capsys.readouterr().err == (
+        "ConfigError: experiment=e: sets hydra.callbacks, and an experiment may set "
+        "hydra.sweeper.params alone, its axes. Remove it.\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"c", "evil.py"}
+
+
+def test_multirun_refuses_before_anything_is_written(capsys):
+    assert main(["train", "-m", *SMALL, "hydra.callbacks.x._target_=evil.C"]) == 2
+    assert main(["train", "-m", *SMALL, "hydra/launcher=nope"]) == 2
+    assert list(Path().iterdir()) == []
 
 
 def test_multirun_reports_illegal_cells_before_hydra_starts(capsys):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import hydra
 import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.version import VersionBase
 from hypothesis import given
 from hypothesis import strategies as st
 
+import encoderkit
 from encoderkit.config.compose import Composer
-from encoderkit.config.presets import conf_dir
 from encoderkit.errors import ConfigError
 from encoderkit.plugins import registry
+from encoderkit.registry import conf_dir
 
 
 @pytest.fixture
@@ -66,7 +69,19 @@ def test_interpolation(composer):
         ("task.seed=${oops}", "Interpolation key 'oops' not found"),
         ("nonsense", "is no override"),
         ("a.b.c=1", "a={b:{c:1}}: there is no such key."),
-        ("norm=layernorm,rmsnorm", "is several values, and one is wanted"),
+        ("norm=layernorm,rmsnorm", "`encoderkit train -m`."),
+        ("train.lr=1,2", "A list is train.lr=[1,2], a text with a comma train.lr='1,2'."),
+        ("train.lr=shuffle(1,2)", "`encoderkit train -m`."),
+        ("norm.part=rmsnorm,none", "is read-only. Choose with norm=rmsnorm,none."),
+        ("norm=ü", "it has a character that stands in quotes only). For a text, write norm='ü'"),
+        ("norm.eps=[1,2", "is no override (no viable alternative at input '[1,2')."),
+        ("/norm=rmsnorm", "Write key=value."),
+        (f"seed={'1' * 5000}", "is no override (Exceeds the limit"),
+        (f"seed={'1' * 400}", "must be an integer of at most 64 bits. Try seed=0."),
+        (f"norm.eps={'[' * 3000}{']' * 3000}", "based on itself, or nested too deep"),
+        (f"norm{'.a' * 3000}=1", "is nested more than 20 levels deep. Remove it."),
+        ("_x=1", "_x=1: there is no such key."),
+        ("NORM=rmsnorm", "Did you mean norm?"),
         ("model.n_heads=range(1,3)", "is several values, and one is wanted"),
     ],
 )
@@ -75,6 +90,40 @@ def test_one_fault(composer, override, words):
         composer.configure([override])
     assert words in str(caught.value)
     assert len(caught.value.faults) == 1
+    assert str(caught.value).endswith(words) or not words.endswith("`.")
+
+
+def test_one_key_is_given_once(composer):
+    assert composer.configure(["norm.eps=1e-3", "norm.eps=1e-3"]).norm.options.eps == 1e-3
+    for first, second in (("norm.eps=1e-3", "norm.eps=1e-4"), ("seeds=2", "sweep.seeds=3")):
+        with pytest.raises(ConfigError, match=f"{second}: .* was given before, as {first}. Keep"):
+            composer.configure([first, second])
+    with pytest.raises(ConfigError, match="norm was given before, as norm=rmsnorm"):
+        composer.expand(["norm=rmsnorm", "norm=layernorm,batchnorm"])
+
+
+@pytest.mark.parametrize(
+    "text", ["a=b", "ü", "3", "~/x (1)", "a'b", "a\\", "a\\'b", "#,[{", "a\nb"]
+)
+@pytest.mark.parametrize("key", ["dir", "baseline", "name"])
+def test_texts_are_taken_as_typed(composer, key, text):
+    text = text.replace("/", "") if key == "name" else text
+    assert getattr(composer.configure([f"sweep.{key}={text}"]).sweep, key) == text
+
+
+def test_an_interpolation_that_fails_hides_no_other_fault(composer):
+    with pytest.raises(ConfigError) as caught:
+        composer.configure(["norm.eps=${oops}", "seed_init=${seed_data}", "seed_data=${seed_init}"])
+    assert {f.where for f in caught.value.faults} == {"norm.eps", "seed_init", "seed_data"}
+    with pytest.raises(ConfigError) as caught:
+        composer.configure(["norm.eps=${oops}", "ffn.width=-1"])
+    assert [f.where for f in caught.value.faults] == ["norm.eps", "ffn.width=-1"]
+
+
+def test_options_of_a_choice_that_does_not_exist_are_not_judged(composer):
+    with pytest.raises(ConfigError) as caught:
+        composer.configure(["norm=dytt", "norm.alpha=1", "ffn.width=-1"])
+    assert [f.where for f in caught.value.faults] == ["norm=dytt", "ffn.width=-1"]
 
 
 def test_faults_of_different_kinds_come_together(composer):
@@ -102,6 +151,7 @@ def test_glob_sees_parts_and_presets(composer):
         ("norm=glob(x*)", "matches nothing. There are layernorm, rmsnorm"),
         ("norm=layernorm,rmsnrm", "norm=rmsnrm: must be one of"),
         ("train.lr=interval(0,1)", "an interval has no points"),
+        ("seed=range(0,1000000000)", "spans more than the 100000 points that can be planned."),
     ],
 )
 def test_axes_that_span_nothing(composer, override, words):
@@ -156,7 +206,9 @@ def test_user_directory(tmp_path):
 
 def test_a_broken_preset_is_named(tmp_path):
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "bad.yaml").write_text("defaults:\n  - override /nrom: rmsnorm\n")
+    (tmp_path / "experiment" / "bad.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /nrom: rmsnorm\n"
+    )
     with Composer(registry(), [tmp_path]) as composer, pytest.raises(ConfigError, match="nrom"):
         composer.configure(["experiment=bad"])
 
@@ -178,3 +230,79 @@ def test_composing_stays_free_of_torch():
         "import encoderkit as e, sys; e.configure('norm=rmsnorm'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_hydras_global_state_is_as_it_was():
+    held = [VersionBase.instance().getbase(), dict(ConfigStore.instance().repo), list(sys.argv)]
+    VersionBase.instance().version_base = unset = object()
+    encoderkit.configure("norm=rmsnorm")
+    assert VersionBase.instance().getbase() is unset
+    VersionBase.instance().version_base = held[0]
+    assert GlobalHydra.instance().hydra is None
+    assert held[1:] == [ConfigStore.instance().repo, sys.argv]
+
+
+def test_threads_take_turns():
+    def eps(value):
+        return encoderkit.configure("norm=rmsnorm", f"norm.eps={value}").norm.options.eps
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(eps, range(1, 13))) == list(range(1, 13))
+    assert GlobalHydra.instance().hydra is None
+
+
+EXPERIMENT = "# @package _global_\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "hydra: {callbacks: {x: {_target_: os.system}}}",
+            "sets hydra.callbacks, and an experiment",
+        ),
+        ("hydra: {job_logging: {handlers: {h: {(): os.system}}}}", "sets hydra.job_logging"),
+        ("hydra: {launcher: {_target_: os.system}}", "sets hydra.launcher"),
+        ("hydra: {sweep: {dir: elsewhere}}", "sets hydra.sweep"),
+        ("hydra: {job: {chdir: true}}", "sets hydra.job"),
+        ("hydra: {sweeper: {params: {experiment: 'card,position'}}}", "sets hydra.sweeper"),
+        ("hydra: {sweeper: {params: 3}}", "Cannot assign int"),
+        ("defaults: [e]", "something in it is based on itself, or nested too deep."),
+        (
+            "a: {_target_: os.system}",
+            "a._target_=os.system: a configuration names parts, never code",
+        ),
+    ],
+)
+def test_an_experiment_sets_parts_and_axes_alone(tmp_path, text, words):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "e.yaml").write_text(f"{EXPERIMENT}{text}\n")
+    with Composer(registry(), [tmp_path]) as composer:
+        for ask in (composer.configure, composer.expand):
+            with pytest.raises(ConfigError) as caught:
+                ask(["experiment=e"]) if ask == composer.configure else [
+                    composer.configure(point) for point in ask(["experiment=e"])
+                ]
+            assert words in str(caught.value)
+
+
+def test_a_preset_that_an_experiment_chooses_is_checked_too(tmp_path):
+    for group, name, text in (
+        ("ffn", "late", "defaults: [_self_, mlp]\nwidth: 8\n"),
+        ("experiment", "e", f"{EXPERIMENT}defaults: [override /ffn: late]\n"),
+    ):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / f"{name}.yaml").write_text(text)
+    with (
+        Composer(registry(), [tmp_path]) as composer,
+        pytest.raises(ConfigError, match="late.yaml"),
+    ):
+        composer.configure(["experiment=e"])
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "a'b", 'a"b', "a$b", "ü", "a%20b", "a\\b"])
+def test_directories_of_any_name(tmp_path, name):
+    (tmp_path / name / "ffn").mkdir(parents=True)
+    (tmp_path / name / "ffn" / "wide.yaml").write_text("defaults: [mlp, _self_]\nwidth: 77\n")
+    with Composer(registry(), [tmp_path / name]) as composer:
+        assert composer.configure(["ffn=wide"]).ffn.options.width == 77

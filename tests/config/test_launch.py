@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from encoderkit.config.compose import Composer
-from encoderkit.config.launch import complete, multirun
+from encoderkit.config.launch import check_launcher, complete, multirun
 from encoderkit.config.request import configure
+from encoderkit.errors import ConfigError
 from encoderkit.plugins import registry
 from encoderkit.registry import Owner
 
@@ -59,3 +64,33 @@ def test_completion_sees_them_too(shipped, capsys, monkeypatch):
     monkeypatch.setenv("COMP_POINT", str(len(line)))
     complete("query=bash")
     assert capsys.readouterr().out.split() == ["norm=loose"]
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("hydra.callbacks.x._target_=os.system", "only the launcher of Hydra can be chosen."),
+        ("+hydra.x=1", "only the launcher of Hydra can be chosen."),
+        ("hydra.job.chdir=true", "Type hydra/launcher=NAME, or hydra.launcher.OPTION=VALUE."),
+        ("hydra.launcher.x._target_=os.system", "a configuration names parts, never code."),
+        ("hydra/launcher=nope", "Could not find 'hydra/launcher/nope'"),
+        ("hydra.launcher.nope=1", "hydra.launcher.nope=1: Could not override"),
+    ],
+)
+def test_of_hydra_only_the_launcher_can_be_chosen(word, words):
+    with Composer(registry()) as composer:
+        check_launcher(composer, ["hydra/launcher=basic"])
+        with pytest.raises(ConfigError) as caught:
+            check_launcher(composer, [word])
+    assert words in str(caught.value)
+
+
+def test_hydra_forgets_our_directories(shipped, capsys, monkeypatch):
+    held = list(Plugins.instance().discover(SearchPathPlugin)), dict(ConfigStore.instance().repo)
+    monkeypatch.setenv("COMP_LINE", "encoderkit ffn=wi")
+    monkeypatch.setenv("COMP_POINT", "17")
+    complete("query=bash", [shipped / "ffn"])
+    assert capsys.readouterr().out.split() == ["ffn=wide"]
+    multirun(["ffn=wide", "seed=1"], [shipped / "ffn"], lambda config: None)
+    assert held == (Plugins.instance().discover(SearchPathPlugin), ConfigStore.instance().repo)
+    assert GlobalHydra.instance().hydra is None

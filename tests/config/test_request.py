@@ -95,3 +95,29 @@ def test_mappings_need_no_hydra():
         "sys.exit('hydra' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_short_forms_are_the_same_in_a_mapping():
+    assert configure({"seeds": 3, "jobs": 2}) == configure("seeds=3", "jobs=2")
+
+
+def test_one_key_is_given_once():
+    with pytest.raises(
+        ConfigError, match=r"model.d_model: model.d_model was given before. Keep one."
+    ):
+        configure({"model": {"d_model": 8}, "model.d_model": 64})
+    with pytest.raises(ConfigError, match="norm.part: norm.part was given before"):
+        configure({"norm": "rmsnorm", "norm.part": "layernorm"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"norm": "${x}"}, "norm: Interpolation key 'x' not found."),
+        ({"norm": {"eps": "${.eps}"}}, "norm.eps: Recursive interpolation detected."),
+    ],
+)
+def test_an_interpolation_that_fails_is_a_fault(content, words):
+    with pytest.raises(ConfigError) as caught:
+        configure(OmegaConf.create(content))
+    assert str(caught.value) == words

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Callable
@@ -224,10 +225,36 @@ class KeepsClosure(NoNorm):
         self.make = lambda: site.d_model
 
 
-@pytest.mark.parametrize("cls", [KeepsSite, KeepsMethod, KeepsClosure])
+class KeepsPartial(NoNorm):
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        self.held = {"make": [functools.partial(print, site)]}
+
+
+class KeepsHook(NoNorm):
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        self.register_forward_hook(lambda module, inputs, out: out if site.layer else None)
+
+
+class ForgetsSite(NoNorm):
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        try:
+            raise KeyError(site.layer)
+        except KeyError as error:
+            ring: list[Any] = [error]  # whose traceback holds this frame, and that the site
+            ring.append(ring)
+
+
+@pytest.mark.parametrize("cls", [KeepsSite, KeepsMethod, KeepsClosure, KeepsPartial, KeepsHook])
 def test_a_part_that_keeps_its_site_is_refused(cls: type, stranger: Callable[..., Any]) -> None:
     with pytest.raises(PluginError, match=r"norm=mine \(strange-parts 1.2\) keeps its site"):
         build_stack(stranger("norm", cls))
+
+
+def test_a_part_that_forgets_its_site_late_is_taken(stranger: Callable[..., Any]) -> None:
+    assert isinstance(build_stack(stranger("norm", ForgetsSite)).final, ForgetsSite)
 
 
 class Breaks(Position):

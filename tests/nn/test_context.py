@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encoderkit.errors import PluginError
 from encoderkit.nn.context import SILENT, Out, dense, key, packed, seeded
 
 CPU = torch.device("cpu")
@@ -35,6 +38,12 @@ def test_out_adds_losses_and_lists_records() -> None:
     out.each("a", torch.tensor([2, 3]))
     assert out.losses["balance"] == 3
     assert [int(t) for t in out.records["a"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", [torch.ones(1), torch.ones(2, 3), 1.0, None])
+def test_a_loss_is_a_scalar_tensor(value: Any) -> None:
+    with pytest.raises(PluginError, match=r"ctx.out.loss\('balance'\): must be a scalar tensor"):
+        Out().loss("balance", value)
 
 
 def test_silent_keeps_nothing() -> None:

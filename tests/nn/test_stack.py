@@ -163,8 +163,9 @@ def test_positions_of_the_caller_replace_the_count(position: str, layout: Any) -
     x, count = batch(valid), (valid.cumsum(1) - 1).clamp(min=0)
     assert torch.equal(stack(x, valid, positions=count), stack(x, valid))
     assert not torch.allclose(stack(x, valid, positions=count.flip(0)), stack(x, valid))
-    garbage = count.masked_fill(~valid, 10**6 if layout == "packed" else 3)
-    assert torch.equal(stack(x, valid, positions=garbage), stack(x, valid))
+    for garbage in (3, 10**6, -5):
+        positions = count.masked_fill(~valid, garbage)
+        assert torch.equal(stack(x, valid, positions=positions), stack(x, valid))
 
 
 @variants
@@ -271,6 +272,8 @@ def test_what_does_not_fit_is_refused() -> None:
     refused(lambda: stack(flat, valid, lengths=[3, 3]), "Packed tokens need no valid")
     refused(lambda: stack(flat, lengths=[3, 4]), "add up to the 6 tokens", "add up to 7")
     refused(lambda: stack(flat, lengths=[-1, 7]), "at least 0", "the least is -1")
+    for odd in ([2.0, 4.0], torch.tensor([2.0, 4.0]), torch.tensor([[2, 4]]), torch.tensor(6), "6"):
+        refused(lambda: stack(flat, lengths=odd), "lengths: must be B whole numbers")  # noqa: B023
     refused(lambda: stack(x, positions=torch.arange(3)), "one for each slot", "(3,)")
     refused(lambda: stack(x, positions=torch.rand(2, 3)), "int64 or int32", "torch.float32")
     negative = torch.tensor([[0, 1, 2], [-1, 0, 1]])

@@ -51,6 +51,15 @@ def test_a_large_offset_does_not_eat_the_spread() -> None:
     assert stats.sd([1e9 + 1, 1e9 + 2, 1e9 + 3]) == 1.0
 
 
+def test_the_largest_floats_have_a_mean_and_a_spread() -> None:
+    big = 1.7e308
+    assert stats.mean([big, big]) == big
+    assert stats.sd([1e300, -1e300]) == pytest.approx(2**0.5 * 1e300)
+    assert stats.sd([big, -big]) == float("inf")
+    gap = stats.paired({0: big, 1: -big}, {0: -big, 1: big})
+    assert gap is not None and math.isnan(gap.mean)
+
+
 def test_paired_uses_the_seeds_that_both_have() -> None:
     found = stats.paired({0: 1.0, 1: 2.0, 2: 4.0, 7: 100.0}, {2: 1.0, 1: 1.0, 0: 0.5, 9: 50.0})
     # Differences .5, 1, 3: mean 1.5, sd sqrt(1.75).

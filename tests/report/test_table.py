@@ -104,6 +104,13 @@ def test_a_stalled_run_counts_as_the_trivial_loss_at_most(tmp_path: Path) -> Non
     assert row.mean == pytest.approx(2.45)
 
 
+def test_a_task_without_a_trivial_loss_and_a_bare_environment_are_compared(tmp_path: Path) -> None:
+    put(tmp_path, "a", 0, 2.6, state="stalled", task=TASK | {"trivial_loss": None})
+    put(tmp_path, "b", 0, 2.4, environment={"torch": "2"})
+    found = by_label(table.compare(tmp_path))
+    assert (found["a"].mean, found["a"].capped, found["b"].mean) == (2.6, 0, 2.4)
+
+
 def test_another_metric_than_the_loss_is_not_capped(tmp_path: Path) -> None:
     task = TASK | {"metric": "accuracy", "lower_is_better": False}
     put(tmp_path, "norm=a", 0, 9.0, state="stalled", task=task, metrics={"accuracy": 0.1})

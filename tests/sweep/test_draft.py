@@ -37,7 +37,7 @@ def test_illegal_cells_are_all_named_before_anything_trains() -> None:
 
 
 def test_a_fault_of_the_build_is_found_too() -> None:
-    (fault,) = faults("position=rope,none", "model.d_model=6", "model.n_heads=2")
+    (fault,) = faults("position=rope,none", "model.n_heads=16")
     assert fault.startswith("position=rope: ")
 
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from encoderkit.sweep import lock
 
@@ -34,6 +39,46 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert lock.is_free(tmp_path)
     with lock.hold(tmp_path, 0) as mine:
         assert mine
+
+
+def test_a_lock_file_that_was_removed_or_replaced_is_still_held(tmp_path: Path) -> None:
+    with lock.hold(tmp_path, 0):
+        (tmp_path / lock.FILE).unlink()
+        assert not lock.is_free(tmp_path)
+        with lock.hold(tmp_path, 0) as again:
+            assert not again
+    assert lock.is_free(tmp_path)
+
+
+def test_who_looks_is_in_nobodys_way_for_long(tmp_path: Path) -> None:
+    (tmp_path / lock.FILE).touch()
+    with open(tmp_path / lock.FILE) as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert lock.is_free(tmp_path)
+        with lock.hold(tmp_path, 0) as mine:
+            assert not mine
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOLCK])
+def test_where_a_directory_takes_no_lock_the_file_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real = fcntl.flock
+
+    def flock(handle: int, kind: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        real(handle, kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if number == errno.ENOLCK:
+        with pytest.raises(OSError), lock.hold(tmp_path, 0):
+            pass
+        return
+    with lock.hold(tmp_path, 0) as mine:
+        assert mine and not lock.is_free(tmp_path)
+        with lock.hold(tmp_path, 0) as again:
+            assert not again
 
 
 def test_a_directory_that_was_never_locked_is_free(tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def test_the_command_is_quoted_for_a_shell(tmp_path: Path) -> None:
     assert "model.sublayers=[ffn, attention]" in words
 
 
+def test_a_seed_beside_a_list_of_seeds_would_have_no_effect() -> None:
+    with pytest.raises(ConfigError, match="seed=5: has no effect beside a list of seeds."):
+        plan([*SMALL, "seeds=[0,1]", "seed=5"])
+    assert {cell.seed for cell in plan([*SMALL, "seeds=[4,5]", "seed=5"]).cells} == {4, 5}
+
+
 def test_a_tree_is_the_whole_resolved_configuration() -> None:
     found = plan([*SMALL, "norm=rmsnorm", "seeds=[3]"])
     tree = found.cells[0].tree

@@ -4,10 +4,12 @@ import importlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work
 
 # The works of these tests: a module in a file, since a process imports what it is to call.
 MODULE = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 
 def double(x, *, stop):
@@ -48,9 +50,17 @@ def obey(sign, *, stop):
     return stop()
 
 def ignore(sign, *, stop):
-    Path(sign).touch()
+    Path(sign).write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+def hang_on(*, stop):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return "done"
+
+def start_another(pid, *, stop):
+    Path(pid).write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+    return "done"
 
 def third_time(count, *, stop):
     path = Path(count)
@@ -160,6 +170,43 @@ def test_time_runs_out(make: Make, tmp_path: Path) -> None:
     assert (notes.endings["ignore"].value, notes.endings["ignore"].cause) == (None, "timeout")
     assert 1.0 <= notes.endings["ignore"].seconds < 5
     assert notes.endings["double"].value == 2
+
+
+def test_a_thread_that_stays_does_not_keep_the_work(make: Make) -> None:
+    ending = run([make("hang_on")], patience=0.3).endings["hang_on"]
+    assert (ending.value, ending.cause) == ("done", "") and ending.seconds < 10
+
+
+def gone(pid: int) -> bool:
+    """Wait a little for a process to be gone, dead and unburied included."""
+    for _ in range(100):
+        look = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+        if not look.stdout.strip() or look.stdout.startswith("Z"):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_what_a_work_started_ends_with_it(make: Make, tmp_path: Path) -> None:
+    assert run([make("start_another", tmp_path / "pid")]).endings["start_another"].value == "done"
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_killed_server_leaves_no_work_behind(make: Make, tmp_path: Path) -> None:
+    class Kill(Notes):
+        def started(self, work: Work) -> None:
+            super().started(work)
+            if work.name == "ignore":
+                while not (tmp_path / "sign").exists():
+                    time.sleep(0.01)
+                server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+                self.child = int((tmp_path / "sign").read_text())
+                os.kill(server, signal.SIGKILL)
+
+    notes = Kill()
+    Pool(jobs=1).run([make("ignore", tmp_path / "sign"), make("double", 4)], notes)
+    assert notes.endings["ignore"].cause == "died" and gone(notes.child)
+    assert notes.endings["double"].value == 8
 
 
 def test_work_may_ask_to_be_called_again(

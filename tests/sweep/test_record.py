@@ -104,6 +104,31 @@ def test_a_broken_record_is_refused_by_file_and_cause(place: Path, name: str) ->
     assert str(place / record.FILE) in str(caught.value)
 
 
+WRONG = {
+    "seeds": [None, {}, {"seed": "a"}],
+    "metrics": [[], {"loss": "low"}, {"loss": True}],
+    "task": [None, 3],
+    "environment": [[]],
+    "budget": [None, {"steps": [1]}],
+    "label": [3, None],
+    "tokens": ["x", None, True],
+    "seconds": [None, {"train": "x"}],
+    "parameters": ["many", 1.5],
+    "decay_groups": [{"decay": "x"}],
+    "overrides": [None, [1]],
+    "data_hash": [None],
+    "id": [5],
+}
+
+
+@pytest.mark.parametrize("name,value", [(n, v) for n, values in WRONG.items() for v in values])
+def test_a_field_of_another_kind_is_refused_by_name(place: Path, name: str, value: Any) -> None:
+    content = dataclasses.asdict(sample()) | {name: value}
+    (place / record.FILE).write_bytes(record.dump(content))
+    with pytest.raises(StoreError, match=f"{name}(.seed)?: not of the kind that a record holds"):
+        record.load(place)
+
+
 def test_an_unknown_state_is_refused(place: Path) -> None:
     record.save(sample(state="fine"), place)
     with pytest.raises(StoreError, match="state 'fine' is none of error, interrupted, killed"):

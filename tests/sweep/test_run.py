@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,36 @@ def test_an_error_is_a_state_with_its_traceback(
     assert found.traceback.strip() in (tmp_path / cell.name / "log.txt").read_text()
     assert run_cell(cell, tmp_path) == "ok"  # a failed cell is run again
     assert record.load(tmp_path / cell.name).traceback == ""
+
+
+def test_a_disk_that_has_no_room_for_the_log_still_gets_the_record(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill() -> None:
+        (tmp_path / cell.name / "log.txt").unlink()
+        (tmp_path / cell.name / "log.txt").mkdir()  # what cannot be written to, even by root
+        raise ValueError("no")
+
+    breaking(monkeypatch, fill)
+    with pytest.raises(StoreError, match="cannot be written"):
+        run_cell(cell, tmp_path)
+    found = record.load(tmp_path / cell.name)
+    assert (found.state, found.reason) == ("error", "ValueError: no")
+
+
+def test_a_part_that_changes_the_current_directory_changes_no_more(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    class Walk(Watch):
+        def progress(self, step: int, loss: float, tokens_per_second: float) -> None:
+            os.chdir(tmp_path / "elsewhere")
+
+    assert run_cell(cell, Path("here"), watch=Walk()) == "ok"
+    assert record.load(tmp_path / "here" / cell.name).state == "ok"
+    assert os.listdir(tmp_path / "elsewhere") == []
 
 
 @pytest.mark.parametrize("code", [0, 3, None, "words"])

@@ -61,8 +61,15 @@ class Notes(Observer):
         self.last, self.interrupted = view, interrupted
 
 
+def small_but(*given: str) -> list[str]:
+    """Return what makes a run small, without the keys that are given."""
+    keys = {word.partition("=")[0] for word in given}
+    return [word for word in SMALL if word.partition("=")[0] not in keys]
+
+
 def two(tmp_path: Path, *more: str) -> Plan:
-    return plan([*SMALL, "norm=rmsnorm,none", f"sweep.dir={tmp_path}/s", "jobs=2", *more])
+    more = ("norm=rmsnorm,none", f"sweep.dir={tmp_path}/s", "jobs=2", *more)
+    return plan([*small_but(*more), *more])
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -132,7 +139,7 @@ def test_a_cell_that_takes_too_long_is_recorded(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_in_order_and_the_next_start_goes_on(tmp_path: Path) -> None:
     request = ["train.steps=300", "run.checkpoint_every=0", "norm=rmsnorm", "jobs=1", "seeds=2"]
-    made = plan([*SMALL, *request, f"sweep.dir={tmp_path}/s"])
+    made = plan([*small_but(*request), *request, f"sweep.dir={tmp_path}/s"])
 
     class Impatient(Notes):
         def tick(self, view: View) -> None:
@@ -188,6 +195,14 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s").touch()
     with pytest.raises(StoreError, match="no results can be written there"):
         run_sweep(two(tmp_path))
+
+
+def test_a_file_in_the_place_of_a_run_is_an_error(tmp_path: Path) -> None:
+    made = two(tmp_path)
+    made.save()
+    (made.directory / made.cells[1].name).touch()
+    with pytest.raises(StoreError, match=f"{made.cells[1].name}: the run's directory cannot be"):
+        run_sweep(made)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from encoderkit.sweep.record import Record
 def put(root: Path, name: str, **changes: Any) -> Path:
     place = root / f"{name}-{name * 12}"
     place.mkdir(parents=True)
-    values: dict[str, Any] = {"label": name, "overrides": [], "seeds": {}, "reproduce": ""}
+    values: dict[str, Any] = {"label": name, "overrides": [], "seeds": {"seed": 0}, "reproduce": ""}
     made = Record(id=name * 12, started=record.now(), **(values | changes))
     record.save(made, place)
     return place
@@ -45,6 +46,30 @@ def test_a_running_record_that_nobody_holds_was_killed(tmp_path: Path) -> None:
     assert record.load(place).state == "running"  # reading writes nothing
 
 
+def test_of_a_run_and_its_copy_the_run_counts(tmp_path: Path) -> None:
+    place = put(tmp_path, "b", state="ok", label="run")
+    shutil.copytree(place, tmp_path / f"a-copy-of-{place.name}")
+    found = store.records(tmp_path)
+    assert [each.label for each in found.records] == ["run"]
+    assert found.malformed == [
+        f"{tmp_path}/a-copy-of-{place.name}: a copy of {place.name}, which counts"
+    ]
+
+
+def test_a_lock_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    put(tmp_path, "a", state="running")
+    put(tmp_path, "b", state="ok")
+    monkeypatch.setattr(lock, "is_free", refuse)
+    found = store.records(tmp_path)
+    assert [each.label for each in found.records] == ["b"]
+    assert "nobody can say whether it runs" in found.malformed[0]
+
+
 @pytest.mark.parametrize("name", ["nowhere", "file"])
 def test_a_directory_that_is_none_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
@@ -54,11 +79,20 @@ def test_a_directory_that_is_none_is_an_error(tmp_path: Path, name: str) -> None
 
 def test_a_plan_is_read_back(tmp_path: Path) -> None:
     assert store.sweep(tmp_path) is None
-    (tmp_path / store.SWEEP_FILE).write_bytes(record.dump({"schema": 1, "cells": []}))
-    assert store.sweep(tmp_path) == {"schema": 1, "cells": []}
+    (tmp_path / store.SWEEP_FILE).write_bytes(
+        record.dump({"schema": 1, "cells": [], "baseline": "a"})
+    )
+    assert store.sweep(tmp_path) == {"schema": 1, "cells": [], "baseline": "a"}
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": 2}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *[b"", b"[]", b'{"schema": 2}', b"\xff", b'{"schema": 1}'],
+        *[b'{"schema": 1, "cells": null, "baseline": ""}', b'{"schema": 1, "cells": []}'],
+        *[b'{"schema": 1, "cells": [{}], "baseline": ""}'],
+    ],
+)
 def test_a_broken_plan_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / store.SWEEP_FILE).write_bytes(content)
     with pytest.raises(StoreError, match="Run the sweep again"):

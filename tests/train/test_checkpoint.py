@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from encoderkit.errors import CheckpointError, StoreError
+from encoderkit.errors import CheckpointError, PluginError, StoreError
 from encoderkit.train.checkpoint import Checkpoint, load, save
 
 FILES = ["manifest.json", "state.pt", "weights.safetensors"]
@@ -51,6 +51,18 @@ def test_shared_and_strided_tensors_are_saved(tmp_path: Path) -> None:
     assert found is not None and found.weights.keys() == weights.keys()
     for name, value in weights.items():
         assert torch.equal(found.weights[name], value)
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.parametrize("value", [Thing(), lambda: 0, {"a": [Thing()]}])
+def test_what_could_not_be_loaded_is_refused_when_it_is_saved(tmp_path: Path, value: Any) -> None:
+    save(tmp_path / "c", Checkpoint({}, {"extra": {"a": {"n": [1, "b", None, 2.5]}}}, {"step": 1}))
+    with pytest.raises(PluginError, match=r"layers\.0\.x: a checkpoint takes tensors"):
+        save(tmp_path / "c", Checkpoint({}, {"extra": {"layers.0.x": value}}, {}))
+    assert step(tmp_path / "c") == 1
 
 
 def test_later_changes_to_the_model_do_not_reach_what_was_saved(tmp_path: Path) -> None:
