@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     asked = plan(arguments.overrides, config_dirs=arguments.config_dir, command=command)
     if not arguments.quiet:
         print(f"{size(asked)} in {asked.directory}", flush=True)
-        for words_ in asked.merged:
-            print(f"note: {words_}; it runs once")
+        for label, other in asked.merged.items():
+            print(f"note: {label} is {other}; it runs once")
     live = sys.stderr.isatty() and not arguments.quiet
     observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()
     code = run_sweep(asked, observer)

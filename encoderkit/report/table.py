@@ -154,7 +154,11 @@ def _groups(records: Sequence[Record]) -> list[_Group]:
 
 def _baseline(labels: list[str], asked: str | None, planned: dict[str, Any] | None) -> str:
     if asked is not None:
-        return axes.match(asked, labels, "--baseline")
+        merged: dict[str, str] = planned.get("merged", {}) if planned else {}
+        names = {label: label for label in labels} | {
+            m: o for m, o in merged.items() if o in labels
+        }
+        return names[axes.match(asked, list(names), "--baseline")]
     known = planned["baseline"] if planned else labels[0]
     return known if known in labels else labels[0]
 

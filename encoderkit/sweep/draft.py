@@ -60,7 +60,7 @@ class Draft:
     config_dirs: Sequence[Path]
     sweep: SweepOptions = field(default_factory=SweepOptions)
     threads: int = 1
-    merged: list[str] = field(default_factory=list)
+    merged: dict[str, str] = field(default_factory=dict)
     _rounds: dict[int, list[Cell]] = field(default_factory=dict)
     _labels: list[str] = field(default_factory=list)
     _faults: dict[Fault, list[str]] = field(default_factory=dict)
@@ -117,9 +117,8 @@ class Draft:
         facts = self._tasks.facts(config)
         name = identity(config, facts.data_hash)
         if name in self._owner:
-            words = f"{label} is {self._owner[name]}"
-            if self._owner[name] != label and words not in self.merged:
-                self.merged.append(words)
+            if self._owner[name] != label:
+                self.merged[label] = self._owner[name]
             return
         self._owner[name] = label
         places = [f"--config-dir={path}" for path in self.config_dirs]

@@ -29,7 +29,7 @@ class Plan:
     cells: tuple[Cell, ...]
     axes: tuple[str, ...]
     baseline: str
-    merged: tuple[str, ...]  # labels that turned out to be another variant's cells, and whose
+    merged: dict[str, str]  # labels that turned out to be another variant, and which
     command: str
     sweep: SweepOptions
     threads: int
@@ -80,13 +80,14 @@ def plan(overrides: Sequence[str], *, config_dirs: Sequence[Path] = (), command:
     if sweep.baseline is None:
         baseline = labels[0]
     else:
-        baseline = axes.match(sweep.baseline, labels, "sweep.baseline")
+        names = {label: label for label in labels} | draft.merged
+        baseline = names[axes.match(sweep.baseline, list(names), "sweep.baseline")]
     return Plan(
         directory=_directory(sweep, axes.digest(overrides)),
         cells=tuple(cells),
         axes=tuple(key for key in keys if key != "seed"),
         baseline=baseline,
-        merged=tuple(draft.merged),
+        merged=draft.merged,
         command=command,
         sweep=sweep,
         threads=draft.threads,

@@ -86,7 +86,8 @@ def sweep(directory: Path) -> dict[str, Any] | None:
         raise StoreError(f"{path}: not a plan of schema {record.SCHEMA}. Run the sweep again.")
     cells = found.get("cells")
     named = isinstance(cells, list) and all(isinstance(c, dict) and "id" in c for c in cells)
-    if not named or not isinstance(found.get("baseline"), str):
+    baseline, merged = found.get("baseline"), found.get("merged", {})
+    if not named or not isinstance(baseline, str) or not isinstance(merged, dict):
         raise StoreError(f"{path}: a plan without its cells or its baseline. Run the sweep again.")
     return found
 

@@ -84,6 +84,15 @@ def test_another_baseline_may_be_asked_for_by_some_of_its_words(tmp_path: Path) 
         table.compare(tmp_path, baseline="norm=a fn=x")
 
 
+def test_a_baseline_may_be_asked_for_by_a_name_that_was_merged(tmp_path: Path) -> None:
+    made = [put(tmp_path, f"ffn={f}", 0, 1.0) for f in ("relu", "glu")]
+    save_plan(tmp_path, made, "ffn=relu")
+    plan = tmp_path / "sweep.json"
+    content = json.loads(plan.read_bytes()) | {"merged": {"ffn=swiglu": "ffn=glu"}}
+    plan.write_text(json.dumps(content))
+    assert table.compare(tmp_path, baseline="ffn=swiglu").baseline == "ffn=glu"
+
+
 def test_failures_are_states_and_never_numbers(tmp_path: Path) -> None:
     put(tmp_path, "norm=a", 0, 1.0)
     put(tmp_path, "norm=a", 1, None, state="nonfinite")

@@ -77,13 +77,18 @@ def test_seeds_are_counted_from_the_seed_that_was_given() -> None:
 def test_the_same_cell_by_two_names_is_one_and_is_named() -> None:
     found = plan([*SMALL, "ffn=geglu,glu,swiglu", "ffn.act=gelu,silu", "seeds=2"])
     assert found.labels == ["ffn=geglu ffn.act=gelu", "ffn=geglu ffn.act=silu"]
-    assert found.merged == (
-        "ffn=glu ffn.act=gelu is ffn=geglu ffn.act=gelu",
-        "ffn=glu ffn.act=silu is ffn=geglu ffn.act=silu",
-        "ffn=swiglu ffn.act=gelu is ffn=geglu ffn.act=gelu",
-        "ffn=swiglu ffn.act=silu is ffn=geglu ffn.act=silu",
-    )
+    assert found.merged == {
+        "ffn=glu ffn.act=gelu": "ffn=geglu ffn.act=gelu",
+        "ffn=glu ffn.act=silu": "ffn=geglu ffn.act=silu",
+        "ffn=swiglu ffn.act=gelu": "ffn=geglu ffn.act=gelu",
+        "ffn=swiglu ffn.act=silu": "ffn=geglu ffn.act=silu",
+    }
     assert len(found.cells) == 4
+
+
+def test_a_baseline_may_be_called_by_either_name() -> None:
+    found = plan([*SMALL, "ffn=glu,swiglu,geglu", "sweep.baseline=ffn=swiglu"])
+    assert found.baseline == "ffn=glu"
 
 
 def test_the_directory_is_named_asked_for_or_made_of_the_axes() -> None:
