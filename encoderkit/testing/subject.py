@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from encoderkit.api import Kind
+from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config, ModelOptions
 from encoderkit.nn import Ctx, EncoderStack, Out, Site
 from encoderkit.nn.build import build_stack
@@ -152,10 +153,17 @@ class Subject:
         y: Tensor = bench(x.reshape(b * s, d), dense(valid, (b, s), x.device))
         return y.reshape(b, s, d)
 
-    def stack(self, *, layers: int = 2, device: str | None = None) -> EncoderStack:
+    def stack(self, *, layers: int = 2) -> EncoderStack:
         """Return a small stack with the part in it, in float64."""
         sizes = ModelOptions(d_model=8, n_layers=layers, n_heads=2, d_ff=16)
-        return build_stack(replace(self.config, model=sizes), device=device, dtype=torch.float64)
+        return build_stack(replace(self.config, model=sizes), dtype=torch.float64)
+
+    def without_positions(self) -> Subject:
+        """Return the subject in a stack that adds nothing to x, so that zeros stay zeros."""
+        if self.kind == "position":
+            return self
+        none = configure({"position": "none"}).position
+        return Subject(self.kind, replace(self.config, position=none), self.reference)
 
     def max_positions(self, wanted: int) -> int:
         """Return how many positions the part has, at most `wanted`: its option `max_len`."""
