@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -60,10 +61,13 @@ def _quiet() -> Iterator[None]:
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
+    disabled = logging.root.manager.disable
+    logging.disable()  # a graph that does not compile is logged at length
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
+        logging.disable(disabled)
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
 

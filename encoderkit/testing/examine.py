@@ -49,9 +49,14 @@ class Result:
         """Whether the part has the property, or truthfully declares that it has not."""
         return self.status != "broken"
 
+    def words(self) -> str:
+        """Return what was claimed, what came out, and of what input."""
+        of = f"{self.cases} inputs" if self.cases else ""
+        of = f"smallest input: {self.smallest}" if self.smallest else of
+        return f"{self.claim}: {self.outcome}{f' ({of})' * bool(of)}"
+
     def __str__(self) -> str:
-        at = f" (smallest input: {self.smallest})" if self.smallest else ""
-        return f"{self.status}: {self.name}: {self.claim}: {self.outcome}{at}"
+        return f"{self.status}: {self.name}: {self.words()}"
 
 
 PROPERTIES: dict[str, Property] = {}
