@@ -28,8 +28,9 @@ def parser() -> argparse.ArgumentParser:
         "  encoderkit parts check norm=rmsnorm norm.eps=1e-5",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words = {"metavar": "KIND", "choices": (*KINDS, "check")}
-    made.add_argument("kind", nargs="?", help=f"list one kind only: {', '.join(KINDS)}", **words)
+    made.add_argument(
+        "kind", nargs="?", choices=(*KINDS, "check"), help="list one kind only; or check"
+    )
     made.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="after check: a part and its options"
     )

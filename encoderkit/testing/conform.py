@@ -64,7 +64,7 @@ def _quiet() -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable()  # a graph that does not compile is logged at length
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             yield
     finally:
         logging.disable(disabled)

@@ -6,7 +6,9 @@ import pytest
 from kit_references import REFERENCES
 
 from encoderkit.api import KINDS
+from encoderkit.errors import ConfigError
 from encoderkit.plugins import registry
+from encoderkit.testing import check, conformance
 from encoderkit.testing.conform import examined, subjects
 from encoderkit.testing.examine import PROPERTIES, applicable
 
