@@ -72,7 +72,10 @@ class Gained(Norm):
         self.weight = nn.Parameter(torch.ones(site.d_model))
 
     def scale(self, x):
-        return x / (x.square().mean(1, keepdim=True) + 1e-6).sqrt() * self.weight
+        wide = x if x.dtype == torch.float64 else x.float()  # squares overflow in float16
+        return (wide / (wide.square().mean(1, keepdim=True) + 1e-6).sqrt()).to(
+            x.dtype
+        ) * self.weight
 
     def forward(self, x, ctx):
         return self.scale(x)
@@ -373,7 +376,8 @@ class NanForAnEmptyRow(NoEps):
 
 @mutant("norm", "half_overflow")
 class SquaresInHalf(Gained):
-    pass
+    def forward(self, x, ctx):
+        return x / (x.square().mean(1, keepdim=True) + 1e-6).sqrt() * self.weight
 
 
 @dataclass(slots=True, kw_only=True)
