@@ -158,10 +158,28 @@ def option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a part declares about itself; each is checked, and a false one is a fault."""
+    """What a part declares about itself, where it differs from the usual; a false one is a fault.
 
-    batch_coupled: bool = False  # in training, a token's output depends on the other sequences
+    `encoderkit.testing` examines each: undeclared, what a trait says must not be so; declared, it
+    must be.
+    """
+
     layouts: frozenset[Layout] = frozenset({"packed", "dense"})
+    batch_coupled: bool = False  # in training, a token's output depends on the other sequences
+    train_and_eval_differ: bool = False  # without any dropout too
+    has_buffers: bool = False  # training moves buffers that evaluation reads
+    stochastic: bool = False  # draws in training with its usual options, keyed by the step
+    min_tokens_in_train: int = 1  # fewer are refused with an InputError
+    order_aware: bool = False  # depends on the order of a sequence's tokens
+    absolute: bool = False  # depends on where a sequence's positions start
+    ignores_position: bool = False  # attention: position parts that turn q and k have no effect
+    own_maths: bool = False  # attention: something else than softmax(q k^T / sqrt(K)) v
+    approximate: float = 0.0  # the largest difference to its reference, in float64
+    differentiable: bool = True
+    checkpoint_safe: bool = True  # a second forward for the gradient changes nothing
+    compiles: bool = True  # as one graph, in the dense layout
+    exports: bool = True  # with any batch size and length, in the dense layout
+    frozen: tuple[str, ...] = ()  # parameters that get no gradient
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,11 @@ def fields(cls: type) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["encoderkit_dyt/__init__.py", "encoderkit_dyt/norm.py", "pyproject.toml"]
+    "name",
+    [
+        *["encoderkit_dyt/__init__.py", "encoderkit_dyt/norm.py", "pyproject.toml"],
+        "tests/test_conformance.py",
+    ],
 )
 def test_the_guide_shows_the_example_as_it_is(name: str) -> None:
     shown = re.findall(r"```\w+\n(.*?)```", GUIDE, re.S)

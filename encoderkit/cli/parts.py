@@ -1,4 +1,4 @@
-"""`encoderkit parts`: every part and preset, its owner, its options."""
+"""`encoderkit parts`: every part and preset, its owner, its options; `parts check` proves one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ from encoderkit.api import KINDS, Options, Range
 from encoderkit.cli.arguments import report_broken_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
+from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.registry import Entry
+
+_CHECK = "Try encoderkit parts check norm=rmsnorm."
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     made = argparse.ArgumentParser(
         prog="encoderkit parts",
-        description="List every part and preset that can be chosen, with owners and options.",
-        epilog="examples:\n  encoderkit parts\n  encoderkit parts norm\n  encoderkit parts --json",
+        description="List every part and preset that can be chosen, with owners and options; "
+        "or, with check, put a part through the conformance kit.",
+        epilog="examples:\n  encoderkit parts\n  encoderkit parts norm\n  encoderkit parts --json\n"
+        "  encoderkit parts check norm=rmsnorm norm.eps=1e-5",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("kind", nargs="?", choices=KINDS, help="list one kind only")
+    made.add_argument(
+        "kind", nargs="?", choices=(*KINDS, "check"), help="list one kind only; or check"
+    )
+    made.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="after check: a part and its options"
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -31,6 +41,12 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
     report_broken_plugins()
+    if arguments.kind == "check":
+        from encoderkit.cli import check
+
+        return check.run(arguments.overrides, arguments.json)
+    if arguments.overrides:
+        raise ConfigError([Fault(arguments.overrides[0], "belongs to a check.", _CHECK)])
     kinds = [arguments.kind] if arguments.kind else list(KINDS)
     rows = [row for kind in kinds for row in _rows(kind)]
     if arguments.json:

@@ -1,7 +1,23 @@
-"""The door for tests of parts: a place to build one at, and a batch to call it with."""
+"""The door for tests of parts: the conformance kit, a place to build a part at, a batch to call it.
+
+    TestConformance = encoderkit.testing.conformance("norm=dyt", "norm.alpha=0.7")
+
+is all that a test file needs: pytest then shows one test for each property.
+"""
 
 from __future__ import annotations
 
+from encoderkit.testing.conform import check, conformance
+from encoderkit.testing.examine import Property, Result
 from encoderkit.testing.make import make_ctx, make_site
+from encoderkit.testing.references import softmax_attention
 
-__all__ = ["make_ctx", "make_site"]
+__all__ = [
+    "Property",
+    "Result",
+    "check",
+    "conformance",
+    "make_ctx",
+    "make_site",
+    "softmax_attention",
+]

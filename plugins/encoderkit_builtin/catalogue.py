@@ -54,7 +54,13 @@ NORMS = [
         "encoderkit_builtin.norms:BatchNorm",
         "each channel over all real tokens of the batch; running statistics in eval",
         BatchNormOptions,
-        Traits(batch_coupled=True),
+        Traits(
+            batch_coupled=True,
+            train_and_eval_differ=True,
+            has_buffers=True,
+            min_tokens_in_train=2,
+            checkpoint_safe=False,
+        ),
     ),
     Part("norm", "none", "encoderkit_builtin.norms:NoNorm", "x"),
 ]
@@ -163,6 +169,7 @@ POSITIONS = [
         "sinusoidal",
         "encoderkit_builtin.positions:Sinusoidal",
         "fixed sines and cosines, added to x before the first layer",
+        traits=Traits(order_aware=True, absolute=True, approximate=1e-5),  # float32 angles
     ),
     Part(
         "position",
@@ -170,6 +177,7 @@ POSITIONS = [
         "encoderkit_builtin.positions:Learned",
         "a learned vector for each position, added to x before the first layer",
         LearnedOptions,
+        Traits(order_aware=True, absolute=True),
     ),
     Part(
         "position",
@@ -177,6 +185,7 @@ POSITIONS = [
         "encoderkit_builtin.positions:RoPE",
         "turns pairs of query and key channels (i, i + K/2) by an angle that grows with position",
         RoPEOptions,
+        Traits(order_aware=True, approximate=1e-5),  # float32 angles
     ),
 ]
 

@@ -1,0 +1,249 @@
+"""Wrong parts: attentions, positions, placements, tasks."""
+
+from __future__ import annotations
+
+import kit_noisy
+import kit_references as right
+import torch
+import torch.nn.functional as F
+from kit_mutants import liar, mutant
+
+from encoderkit.nn import Placement, Position, Tables, by_sequence
+from encoderkit.testing import softmax_attention
+from encoderkit_builtin.attentions import Naive
+from encoderkit_builtin.catalogue import AttentionOptions, LearnedOptions, RoPEOptions
+from encoderkit_builtin.catalogue_tasks import SortOptions
+from encoderkit_builtin.placements import Post, Pre
+from encoderkit_builtin.positions import Learned, NoPosition, RoPE, Sinusoidal
+from encoderkit_builtin.tasks import Sort
+
+ATTENTION, ROPE = AttentionOptions(), RoPEOptions()
+mutant("norm", "clean_import")(kit_noisy.Noisy)
+liar("attention", Naive, "softmax", options=ATTENTION, own_maths=True)
+liar("attention", Naive, "reads_position", options=ATTENTION, ignores_position=True)
+liar("position", Learned, "shift", options=LearnedOptions(), order_aware=True)
+liar("position", RoPE, "shift", options=ROPE, order_aware=True, approximate=1e-5, absolute=True)
+liar("position", NoPosition, "order_of_tokens", order_aware=True)
+liar("position", RoPE, "order_of_tokens", options=ROPE, approximate=1e-5)
+liar("position", RoPE, "exact", right.rope, options=ROPE, order_aware=True)
+
+
+class Scored(Naive):
+    """Attention whose scores, weights and keys can be got wrong one by one."""
+
+    def attend(self, q, k, v, ctx):
+        def kernel(q, k, v, keys):
+            scores = self.scores(q @ k.transpose(2, 3), q.shape[3], ctx)
+            return self.weights(self.masked(scores, keys, ctx)).to(v.dtype) @ v
+
+        return by_sequence(kernel, q, k, v, ctx)
+
+    def scores(self, scores, width, ctx):
+        return scores * width**-0.5
+
+    def masked(self, scores, keys, ctx):
+        return scores if keys is None else scores.masked_fill(~keys, float("-inf"))
+
+    def weights(self, scores):
+        return scores.softmax(3)
+
+
+@mutant("attention", "exact", softmax_attention, options=ATTENTION)
+class NoScale(Scored):
+    def scores(self, scores, width, ctx):
+        return scores
+
+
+@mutant("attention", "softmax", options=ATTENTION)
+class SoftmaxOverQueries(Scored):
+    def weights(self, scores):
+        return scores.softmax(2)
+
+
+@mutant("attention", "softmax", options=ATTENTION)
+class Sigmoid(Scored):
+    def weights(self, scores):
+        return scores.sigmoid()
+
+
+@mutant("attention", "order_of_tokens", options=ATTENTION)
+class Causal(Scored):
+    def masked(self, scores, keys, ctx):
+        later = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        return super().masked(scores, keys, ctx).masked_fill(later, float("-inf"))
+
+
+@mutant("attention", "batch_mates_eval", options=ATTENTION)
+class AcrossSequences(Scored):
+    def attend(self, q, k, v, ctx):
+        return F.scaled_dot_product_attention(*(t.transpose(0, 1) for t in (q, k, v))).transpose(
+            0, 1
+        )
+
+
+@mutant("attention", "layouts", options=ATTENTION)
+class IgnoresKeys(Scored):
+    def masked(self, scores, keys, ctx):
+        return scores
+
+
+@mutant("attention", "padding_content", options=ATTENTION)
+class SoftMask(Scored):
+    def masked(self, scores, keys, ctx):
+        return scores if keys is None else scores.masked_fill(~keys, -1e4)
+
+
+@mutant("attention", "padding_content", options=ATTENTION)
+class SoftestMask(Scored):
+    def masked(self, scores, keys, ctx):
+        low = torch.finfo(scores.dtype).min / 2
+        return scores if keys is None else scores + (~keys).to(scores.dtype) * low
+
+
+@mutant("attention", "padding_length", options=ATTENTION)
+class ScaledByThePaddedLength(Scored):
+    def scores(self, scores, width, ctx):
+        return scores * width**-0.5 * (1 + ctx.max_len * (ctx.layout == "dense"))
+
+
+@mutant("attention", "padded_row", options=ATTENTION)
+class NanForNoKeys(Scored):
+    def masked(self, scores, keys, ctx):
+        if ctx.valid is None:
+            return scores
+        return scores.masked_fill(~ctx.valid[:, None, None, :], float("-inf"))
+
+
+@mutant("attention", "reads_position", options=ATTENTION)
+class IgnoresPosition(Naive):
+    def forward(self, x, ctx):
+        q, k, v = (w(x).unflatten(1, (self.heads, -1)) for w in (self.q, self.k, self.v))
+        return self.out(self.attend(q, k, v, ctx).flatten(1))
+
+
+@mutant("attention", "sizes", options=ATTENTION)
+class OneHeadWidth(Naive):
+    def attend(self, q, k, v, ctx):
+        return super().attend(q, k, v, ctx).reshape(-1, self.heads, 2)
+
+
+@mutant("position", "low_precision", order_aware=True, absolute=True, approximate=1e-5)
+class TablesInTheModelsDtype(Position):
+    def embed(self, x, ctx):
+        angles = ctx.positions[:, None].to(x.dtype) * torch.arange(1, x.shape[1] + 1).to(x)
+        return x + angles.sin()
+
+
+@mutant("position", "low_precision", order_aware=True, absolute=True, approximate=1e-5)
+class FrequenciesInABuffer(Position):
+    def __init__(self, opts, site):
+        super().__init__()
+        self.register_buffer("frequencies", torch.linspace(0.1, 0.9, site.d_model))
+
+    def embed(self, x, ctx):
+        return x + (ctx.positions[:, None] * self.frequencies).sin().to(x.dtype)
+
+
+@mutant("position", "given_positions", order_aware=True, absolute=True, approximate=1e-5)
+class CountsForItself(Sinusoidal):
+    def embed(self, x, ctx):
+        places = torch.cat([torch.arange(n) for n in ctx.lengths or [len(x)]])
+        return x + places[:, None].to(x.dtype)
+
+
+@mutant("position", "batch_mates_eval", order_aware=True, absolute=True)
+class CountsThroughTheBatch(Position):
+    def embed(self, x, ctx):
+        return x + torch.arange(len(x), device=x.device)[:, None].to(x.dtype)
+
+
+@mutant("position", "exact", right.rope, options=ROPE, order_aware=True)
+class Interleaved(RoPE):
+    def prepare(self, ctx):
+        half = super().prepare(ctx)
+
+        class Other(Tables):
+            def rotate(self, q, k):
+                return tuple(half.turn(t.flip(2)).flip(2) for t in (q, k))
+
+        return Other()
+
+
+@mutant("position", "parameters", options=LearnedOptions(), order_aware=True, absolute=True)
+class TableWithoutGradient(Learned):
+    def embed(self, x, ctx):
+        return x + self.table(ctx.positions).detach()
+
+
+@mutant("placement", "branch_once")
+class CallsTwice(Pre):
+    def forward(self, x, f, ctx):
+        f(self.before(x, ctx), ctx)
+        return super().forward(x, f, ctx)
+
+
+@mutant("placement", "branch_matters")
+class ForgetsTheBranch(Post):
+    def forward(self, x, f, ctx):
+        return self.after(x + 0 * f(x, ctx), ctx)
+
+
+@mutant("placement", "exact", right.pre)
+class NormAfterTheSum(Pre):
+    def forward(self, x, f, ctx):
+        return self.before(x + f(x, ctx), ctx)
+
+
+@mutant("placement", "exact", right.post)
+class ForgetsTheResidual(Post):
+    def forward(self, x, f, ctx):
+        return self.after(f(x, ctx), ctx)
+
+
+@mutant("placement", "branch_once")
+class NewContext(Placement):
+    def forward(self, x, f, ctx):
+        import copy
+
+        return x + f(x, copy.copy(ctx))
+
+
+SORT = SortOptions(length=6, eval_sequences=70)
+
+
+@mutant("task", "batches_repeat", options=SORT)
+class AStream(Sort):
+    def batch(self, k, size):
+        self.asked = getattr(self, "asked", 0) + 1
+        return super().batch(self.asked, size)
+
+
+@mutant("task", "batches_repeat", options=SORT)
+class GlobalBatches(Sort):
+    def batch(self, k, size):
+        return self._draw(size, torch.default_generator)
+
+
+@mutant("task", "batches_differ", options=SORT)
+class OneBatch(Sort):
+    def batch(self, k, size):
+        return super().batch(0, size)
+
+
+@mutant("task", "one_evaluation", options=SORT)
+class EvaluationBySeed(Sort):
+    def draws(self, split, k):
+        return torch.Generator().manual_seed(self.seed * 1000 + k)
+
+
+@mutant("task", "fits", options=SORT)
+class TargetOutside(Sort):
+    def __init__(self, opts, seed):
+        super().__init__(opts, seed)
+        self.outputs -= 1
+
+
+@mutant("task", "sums", options=SORT)
+class MeanLoss(Sort):
+    def loss(self, logits, batch):
+        return F.cross_entropy(logits, batch.targets)

@@ -1,0 +1,160 @@
+"""What the built-in parts compute, in float64 and plain loops; written from the papers' equations.
+
+Each takes (module, x (N, D), lengths); for placements and positions the module is the kit's bench.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from encoderkit.testing import softmax_attention
+
+EPS = 1e-6
+
+
+def layernorm(norm, x, lengths):
+    rows = []
+    for row in x:
+        mean = sum(row) / len(row)
+        variance = sum((value - mean) ** 2 for value in row) / len(row)
+        scaled = torch.stack([(value - mean) / (variance + EPS) ** 0.5 for value in row])
+        rows.append(scaled * norm.weight + norm.bias)
+    return torch.stack(rows)
+
+
+def rmsnorm(norm, x, lengths):
+    rows = []
+    for row in x:
+        square = sum(value * value for value in row) / len(row)
+        rows.append(torch.stack([value / (square + EPS) ** 0.5 for value in row]) * norm.weight)
+    return torch.stack(rows)
+
+
+def batchnorm(norm, x, lengths):
+    channels = []
+    for n, column in enumerate(x.unbind(1)):
+        if norm.training:
+            mean = sum(column) / len(column)
+            variance = sum((value - mean) ** 2 for value in column) / len(column)
+        else:
+            mean, variance = norm.running_mean[n], norm.running_var[n]
+        channels.append((column - mean) / (variance + EPS) ** 0.5 * norm.weight[n] + norm.bias[n])
+    return torch.stack(channels, 1)
+
+
+def same(norm, x, lengths):
+    return x * 1
+
+
+def dyt(norm, x, lengths):
+    e = torch.exp(2 * norm.alpha * x)
+    return norm.gamma * (e - 1) / (e + 1) + norm.beta
+
+
+def plain_norm(x):
+    """Return what the norm that `make_site` builds computes: eps 1e-5, no gain."""
+    centred = x - x.mean(1, keepdim=True)
+    return centred / ((centred**2).mean(1, keepdim=True) + 1e-5) ** 0.5
+
+
+def branch(bench, x, lengths, rotate=None):
+    """Return what the bench's own attention computes."""
+    q, k, v = (x @ weight for weight in bench.mix.maps)
+    heads = bench.mix.heads
+    width = x.shape[1] // heads
+    rows, start = [], 0
+    for length in lengths:
+        for i in range(length):
+            row = []
+            for h in range(heads):
+                own = slice(h * width, (h + 1) * width)
+                scores = []
+                for j in range(length):
+                    a, b = q[start + i, own], k[start + j, own]
+                    if rotate:
+                        a, b = rotate(a, i), rotate(b, j)
+                    scores.append((a * b).sum() / width**0.5)
+                weights = torch.stack(scores).exp()
+                row.append((weights / weights.sum()) @ v[start : start + length, own])
+            rows.append(torch.cat(row))
+        start += length
+    return torch.stack(rows)
+
+
+def pre(bench, x, lengths):
+    return x + branch(bench, plain_norm(x), lengths)
+
+
+def post(bench, x, lengths):
+    return plain_norm(x + branch(bench, x, lengths))
+
+
+def no_residual(bench, x, lengths):
+    return plain_norm(branch(bench, x, lengths))
+
+
+def _linear(layer, x):
+    y = torch.stack([(layer.weight * row).sum(1) for row in x])
+    return y if layer.bias is None else y + layer.bias
+
+
+def mlp(ffn, x, lengths):
+    inner = _linear(ffn.up, x)
+    return _linear(ffn.down, torch.where(inner > 0, inner, 0.0))
+
+
+def glu(ffn, x, lengths):
+    gate = _linear(ffn.gate, x)
+    return _linear(ffn.down, gate / (1 + torch.exp(-gate)) * _linear(ffn.up, x))
+
+
+def no_position(bench, x, lengths):
+    return x + branch(bench, x, lengths)
+
+
+def sinusoidal(bench, x, lengths):
+    d, rows = x.shape[1], []
+    for length in lengths:
+        for p in range(length):
+            angles = [p / 10000 ** (2 * (c // 2) / d) for c in range(d)]
+            trig = [math.sin(a) if c % 2 == 0 else math.cos(a) for c, a in enumerate(angles)]
+            rows.append(torch.tensor(trig, dtype=x.dtype))
+    return no_position(bench, x + torch.stack(rows), lengths)
+
+
+def learned(bench, x, lengths):
+    at = [p for length in lengths for p in range(length)]
+    return no_position(bench, x + torch.stack([bench.part.table.weight[p] for p in at]), lengths)
+
+
+def rope(bench, x, lengths):
+    def rotate(head, p):
+        half = len(head) // 2
+        pairs = [complex(0, p * 10000.0 ** (-i / half)) for i in range(half)]
+        turn = torch.tensor([[math.cos(z.imag), math.sin(z.imag)] for z in pairs], dtype=x.dtype)
+        a, b = head[:half], head[half:]
+        return torch.cat([a * turn[:, 0] - b * turn[:, 1], a * turn[:, 1] + b * turn[:, 0]])
+
+    return x + branch(bench, x, lengths, rotate)
+
+
+REFERENCES = {
+    "norm=layernorm": layernorm,
+    "norm=rmsnorm": rmsnorm,
+    "norm=batchnorm": batchnorm,
+    "norm=none": same,
+    "norm=dyt": dyt,
+    "placement=pre": pre,
+    "placement=post": post,
+    "placement=none": no_residual,
+    "ffn=mlp": mlp,
+    "ffn=glu": glu,
+    "attention=naive": softmax_attention,
+    "attention=sdpa": softmax_attention,
+    "position=none": no_position,
+    "position=sinusoidal": sinusoidal,
+    "position=learned": learned,
+    "position=rope": rope,
+}
