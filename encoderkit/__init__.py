@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from encoderkit.config.schema import Config
     from encoderkit.nn.build import build
     from encoderkit.nn.stack import EncoderStack
+    from encoderkit.sweep.load import load
 
 _HOME = {
     "build": "encoderkit.nn.build",
     "configure": "encoderkit.config.request",
     "Config": "encoderkit.config.schema",
     "EncoderStack": "encoderkit.nn.stack",
+    "load": "encoderkit.sweep.load",
 }
 
-__all__ = ["Config", "EncoderStack", "build", "configure"]
+__all__ = ["Config", "EncoderStack", "build", "configure", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +35,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return [*__all__, "__version__"]

@@ -148,6 +148,8 @@ def _check_presets(directory: Path, taken: Mapping[tuple[str, str], str]) -> Non
 
 def _check_version(module: Any) -> None:
     wrote = getattr(module, "API_VERSION", None)
+    if wrote is None:
+        raise PluginError(f"it states no API_VERSION; add API_VERSION = {VERSION}")
     if type(wrote) is not int or wrote != VERSION:
         raise PluginError(
             f"it was written for plugin API {wrote!r}, and this encoderkit "

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from encoderkit.report.table import Comparison, Row, compare, to_csv, to_json
+
+_DROPPABLE = ("tokens/s", "parameters", "sd", "states")  # the first goes first
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,16 +43,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def print_table(found: Comparison) -> None:
     """Print a comparison for people."""
-    from encoderkit.cli.output import console, table
+    from encoderkit.cli.output import show_table
 
     metric = found.rows[0].metric if found.rows else ""
     headers = ["variant", "n", "states", metric, "sd", "minus baseline", "95 % interval"]
     headers += ["parameters", "tokens/s"]
-    title = f"{found.directory}, baseline: {found.baseline}"
-    out = console()
-    out.print(table(headers, map(_cells, found.rows), title, right="lrlrrrlrr"))
+    print("\n".join([f"{found.directory}, baseline: {found.baseline}", *found.about.lines()]))
+    cells = [_cells(row) for row in found.rows]
+    dropped = show_table(headers, cells, right="lrlrrrlrr", droppable=_DROPPABLE)
     for note in found.notes:
-        out.print(f"note: {note}", markup=False)
+        print(f"note: {note}")
+    if dropped:
+        print(f"note: no room for {', '.join(dropped)}; --csv has everything")
+
+
+def again(directory: Path) -> None:
+    """Print the line that shows a comparison again."""
+    print(f"again: encoderkit compare {shlex.quote(str(directory))}")
 
 
 def _cells(row: Row) -> list[str]:

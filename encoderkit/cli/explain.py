@@ -32,11 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
         return 0
-    from encoderkit.cli.output import console, table
+    from encoderkit.cli.output import show_table
 
     cells = [(r.slot, r.part, r.shape, f"{r.parameters:,}", f"{r.share:.2%}") for r in found.rows]
     cells.append(("all", "", "", f"{found.parameters:,}", "100.00%"))
     print("\n".join(found.equation) + "\n")
     headers = ["slot", "part", "shape in one layer", "parameters", "share"]
-    console().print(table(headers, cells, right="lllrr"))
+    show_table(headers, cells, right="lllrr")
     return 0

@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({o.path: {"value": o.value, "origin": o.source} for o in origins}))
         return 0
-    from encoderkit.cli.output import console, table
+    from encoderkit.cli.output import show_table
 
     cells = [(origin.path, show(origin.value), origin.source) for origin in origins]
-    console().print(table(["key", "value", "origin"], cells))
+    show_table(["key", "value", "origin"], cells)
     return 0

@@ -44,10 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     if code == 130:
         print(f"interrupted. To go on: {command}", file=sys.stderr)
         return code
-    from encoderkit.cli.compare import print_table
+    from encoderkit.cli.compare import again, print_table
     from encoderkit.report.table import compare
 
     print_table(compare(asked.directory))
+    if not arguments.quiet:
+        again(asked.directory)
     return code
 
 

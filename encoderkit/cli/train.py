@@ -17,8 +17,8 @@ from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.sweep import store
 from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.load import recorded
 from encoderkit.sweep.plan import plan, planned, single
-from encoderkit.sweep.resume import recorded
 from encoderkit.sweep.run import run_cell
 from encoderkit.sweep.runner import exit_code, states
 

@@ -135,6 +135,8 @@ class Composer:
         sources |= self._file_origins([i.input_line or "" for i in parsed if _is_group(i)])
         sources |= {i.key_or_group: "command line" for i in parsed if not _is_group(i)}
         sources |= {f"{i.key_or_group}.part": "command line" for i in parsed if _is_group(i)}
+        first, *others = SEEDS
+        sources |= {name: first for name in others if sources[name] == "default"}
         return [Origin(path, value, sources[path]) for path, value in values.items()]
 
     def _parse(self, overrides: Sequence[str]) -> tuple[list[Override], list[Fault]]:

@@ -186,7 +186,7 @@ def embedding(rows: int, width: int) -> nn.Embedding:
     nn.Embedding's own draw on the meta device imports torch._dynamo, 1.5 s for a mere count.
     """
     table: nn.Embedding = nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]
-        torch.empty(rows, width), freeze=False
+        torch.zeros(rows, width), freeze=False
     )
     return table
 

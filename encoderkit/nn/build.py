@@ -14,7 +14,7 @@ from torch import nn
 from encoderkit.api import Traits
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config
-from encoderkit.errors import EncoderkitError, PluginError
+from encoderkit.errors import ConfigError, EncoderkitError, Fault, PluginError
 from encoderkit.nn.base import FFN, Attention, Init, NoNorm, Norm, Piece, Placement, Position
 from encoderkit.nn.context import key, seeded
 from encoderkit.nn.init import redraw
@@ -25,6 +25,7 @@ from encoderkit.nn.stack import EncoderStack, Sublayer
 T = TypeVar("T")
 S = TypeVar("S", bound=EncoderStack)
 CPU, META = torch.device("cpu"), torch.device("meta")
+IDLE = ("train", "task", "run.", "sweep.", "seeds=", "jobs=")
 BRANCHES: dict[str, type[Piece]] = {"attention": Attention, "ffn": FFN}
 
 
@@ -35,8 +36,14 @@ def build(
 
     build("norm=rmsnorm", "model.d_model=256"), or build({"norm": "rmsnorm"})
 
-    Errors: ConfigError, PluginError.
+    Errors: ConfigError, also for strings that say how to train, which a stack does not know;
+    PluginError.
     """
+    words = [text for text in request if isinstance(text, str)]
+    idle = [text for text in words if text.lstrip("+~").startswith(IDLE)]
+    if idle:
+        hint = "Leave it out, or train with `encoderkit train`."
+        raise ConfigError([Fault(text, "has no effect on a stack.", hint) for text in idle])
     return build_stack(configure(*request), device=device, dtype=dtype)
 
 

@@ -136,6 +136,10 @@ class EncoderStack(nn.Module):
 
         Errors: InputError.
         """
+        tensors: dict[str, object] = {"x": x, "valid": valid, "positions": positions}
+        for name, value in tensors.items():
+            if not isinstance(value, Tensor) and (value is not None or name == "x"):
+                raise InputError(f"{name}: must be a tensor; it is {type(value).__name__}.")
         shape, d = tuple(x.shape), self.d_model
         if x.dim() != (3 if lengths is None else 2) or shape[-1] != d:
             wanted = f"(B, S, {d}), or (N, {d}) with lengths"

@@ -14,10 +14,12 @@ from typing import Any
 
 from encoderkit.errors import StoreError
 from encoderkit.report import stats
+from encoderkit.report.about import About, about
 from encoderkit.report.stats import Difference
 from encoderkit.sweep import axes, record, store
 from encoderkit.sweep.record import Record
 
+_ONE_SEED = "one seed gives no interval; seeds=3 does"
 _COUNTED = frozenset({"ok", "stalled", "spiked"})
 
 
@@ -47,6 +49,7 @@ class Comparison:
 
     directory: Path
     baseline: str
+    about: About
     rows: list[Row]
     notes: list[str]
 
@@ -79,8 +82,9 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
     variant, or several.
     """
     where = store.newest_sweep() if directory is None else directory
-    found = store.records(where)
     planned = store.sweep(where)
+    cells = planned["cells"] if planned else []
+    found = store.records(where, {str(cell["id"]) for cell in cells})
     listed, notes = _listed(found.records, planned)
     if not listed:
         raise StoreError(
@@ -95,7 +99,11 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
     notes += _notes(groups)
     titles = _titles(groups)
     rows = [_row(group, groups[0], title) for group, title in zip(groups, titles, strict=True)]
-    return Comparison(where, first, rows, notes)
+    seeds = {each.seeds["seed"] for each in listed} | {c["seed"] for c in cells if "seed" in c}
+    if len(seeds) == 1 and any(row.difference for row in rows):
+        notes.append(_ONE_SEED)
+    varied = planned.get("axes", []) if planned else []
+    return Comparison(where, first, about(listed, varied), rows, notes)
 
 
 def to_json(comparison: Comparison) -> str:

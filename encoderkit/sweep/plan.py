@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from encoderkit.config.check import plain
+from encoderkit.config.check import plain, show
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity, part_versions
 from encoderkit.config.schema import Config, SweepOptions
@@ -82,9 +82,10 @@ def plan(overrides: Sequence[str], *, config_dirs: Sequence[Path] = (), command:
     else:
         names = {label: label for label in labels} | draft.merged
         baseline = names[axes.match(sweep.baseline, list(names), "sweep.baseline")]
+    directory = _directory(sweep, axes.digest(overrides))
     return Plan(
-        directory=_directory(sweep, axes.digest(overrides)),
-        cells=tuple(cells),
+        directory=directory,
+        cells=_where_they_are(directory, cells),
         axes=tuple(key for key in keys if key != "seed"),
         baseline=baseline,
         merged=draft.merged,
@@ -102,12 +103,14 @@ def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tup
     with Composer(registry(), config_dirs) as composer:
         config = composer.configure(overrides)
         if config.sweep.seeds not in (1, [config.seed]):
-            fault = Fault(f"seeds={config.sweep.seeds}", "one run has one seed.", "Use seed=0.")
+            hint = "Use seed=0, or `encoderkit sweep` with the same words."
+            fault = Fault(f"sweep.seeds={show(config.sweep.seeds)}", "one run has one seed.", hint)
             raise ConfigError([fault])
         draft = Draft(composer, config_dirs)
         draft.add(tuple(overrides), " ".join(axes.without_runner(overrides)) or axes.DEFAULT)
-        (cell,) = draft.finish()
-    return _directory(config.sweep, "train"), cell
+    directory = _directory(config.sweep, "train")
+    (cell,) = _where_they_are(directory, draft.finish())
+    return directory, cell
 
 
 def planned(directory: Path, config: Config) -> Cell:
@@ -123,6 +126,18 @@ def planned(directory: Path, config: Config) -> Cell:
             own = {"tree": plain(config), "parts": part_versions(config), "task": facts.about}
             return Cell(**{**each, **own, "overrides": tuple(each["overrides"])}, git=git.state())
     raise StoreError(f"{directory}: cell {wanted} is not in its plan. Run the sweep again.")
+
+
+def _where_they_are(directory: Path, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells under the names that runs of the same identity have there already."""
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    known = {name.rpartition("-")[2]: name for name in sorted(names, key=len, reverse=True)}
+    return tuple(
+        dataclasses.replace(cell, slug=known[cell.id].rpartition("-")[0])
+        if cell.id in known and cell.name not in names
+        else cell
+        for cell in cells
+    )
 
 
 def _refuse_runner_axes(keys: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ class Found:
     malformed: list[str] = field(default_factory=list)
 
 
-def records(directory: Path) -> Found:
+def records(directory: Path, planned: Collection[str] = ()) -> Found:
     """Read every record of a results directory, by directory name.
 
+    A directory of one of the `planned` ids that has no record yet is not listed as malformed.
     Errors: StoreError when the directory cannot be read; a malformed record is only listed.
     """
     try:
@@ -43,7 +45,9 @@ def records(directory: Path) -> Found:
         try:
             each = read(place)
         except StoreError as error:
-            found.malformed.append(str(error))
+            waits = isinstance(error.__cause__, FileNotFoundError)
+            if not (waits and place.name.rpartition("-")[2] in planned):
+                found.malformed.append(str(error))
             continue
         if each.id in kept:
             found.malformed.append(f"{place}: a copy of {kept[each.id][0]}, which counts")

@@ -22,6 +22,7 @@ from encoderkit import fs
 from encoderkit.errors import CheckpointError, PluginError, StoreError
 
 SCHEMA = 1
+DIRECTORY = "checkpoint"  # below the run's own
 
 
 @dataclass(slots=True)

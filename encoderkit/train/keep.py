@@ -47,7 +47,7 @@ class DirectoryKeeper(Keeper):
     """
 
     def __init__(self, directory: Path) -> None:
-        self.checkpoint = directory / "checkpoint"
+        self.checkpoint = directory / checkpoint.DIRECTORY
         self.metrics = directory / "metrics.jsonl"
         with _writing(directory):
             directory.mkdir(parents=True, exist_ok=True)

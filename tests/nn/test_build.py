@@ -283,3 +283,12 @@ def test_a_broken_part_is_named_with_its_owner(
         build_stack(stranger(kind, cls))
     assert str(error.value).startswith(f"{kind}=mine (strange-parts 1.2)")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["train.lr=3", "train=smoke", "task=sort", "sweep.seeds=3", "seeds=3", "run.threads=2"]
+)
+def test_words_without_effect_on_a_stack_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build("norm=rmsnorm", text)
+    assert [fault.where for fault in caught.value.faults] == [text]

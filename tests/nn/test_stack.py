@@ -336,3 +336,16 @@ def test_a_forward_waits_for_the_device_at_most_once(name: str) -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert len([w for w in caught if "synchron" in str(w.message)]) - 1 <= waits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([[0.0]],), "x: must be a tensor; it is list"),
+        ((None,), "x: must be a tensor; it is NoneType"),
+        ((torch.zeros(1, 2, 64), [[True, True]]), "valid: must be a tensor; it is list"),
+    ],
+)
+def test_what_is_no_tensor_is_refused(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build_stack(configure("model.n_layers=1"))(*arguments)

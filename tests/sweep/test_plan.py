@@ -146,3 +146,13 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     found = plan([*SMALL, f"sweep.dir={tmp_path}/file/x"])
     with pytest.raises(StoreError, match="no results can be written there: Not a directory"):
         found.save()
+
+
+def test_a_run_is_found_under_whatever_name_it_has(tmp_path: Path) -> None:
+    where = f"sweep.dir={tmp_path}"
+    (cell,) = plan([*SMALL, where]).cells
+    (tmp_path / f"another-name-{cell.id}").mkdir()
+    assert plan([*SMALL, where]).cells[0].name == f"another-name-{cell.id}"
+    assert single([*SMALL, where, "norm=layernorm"])[1].name == f"another-name-{cell.id}"
+    (tmp_path / cell.name).mkdir()
+    assert plan([*SMALL, where]).cells[0].name == cell.name

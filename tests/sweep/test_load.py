@@ -4,12 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from encoderkit.errors import ConfigError, StoreError
+from encoderkit.data.build import build_task
+from encoderkit.errors import CheckpointError, ConfigError, StoreError
 from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.load import configuration, load, recorded
 from encoderkit.sweep.plan import single
-from encoderkit.sweep.resume import recorded
 from encoderkit.sweep.run import run_cell
 
 SMALL = ["train.steps=2", "train.warmup=1", "train.eval_every=0", "model.d_model=16"]
@@ -64,3 +66,24 @@ def test_a_copy_is_not_the_run(cell: Cell, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / cell.name, copy)
     with pytest.raises(StoreError, match="in a directory of another name"):
         recorded(copy)
+
+
+def test_a_trained_model_comes_back_with_what_it_learned(cell: Cell, tmp_path: Path) -> None:
+    directory = tmp_path / cell.name
+    model = load(str(directory))
+    assert not model.training
+    task = build_task(configuration(directory))
+    with torch.no_grad():
+        sums = [
+            (task.loss(model.logits(b.tokens, b.lengths, b.index), b), b.targets.numel())
+            for b in task.evaluation()
+        ]
+    found = sum(float(loss) for loss, _ in sums) / sum(count for _, count in sums)
+    record = yaml.safe_load((directory / "record.json").read_text())
+    assert found == pytest.approx(record["metrics"]["loss"], abs=1e-6)
+
+
+def test_a_run_without_a_checkpoint_has_no_model(cell: Cell, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / cell.name / "checkpoint")
+    with pytest.raises(CheckpointError, match="the run has no checkpoint yet"):
+        load(tmp_path / cell.name)
