@@ -117,6 +117,7 @@ def raising():
     ("made", "words"),
     [
         (module(API_VERSION=0), "it was written for plugin API 0"),
+        (module(API_VERSION=None), f"no API_VERSION; add API_VERSION = {api.VERSION}"),
         (module(API_VERSION=99), "it was written for plugin API 99"),
         (module(encoderkit_partz=encoderkit_partz), "encoderkit_partz"),
         (module(encoderkit_parts=wrong_argument), "nonsense"),

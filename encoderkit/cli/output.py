@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -17,8 +18,10 @@ _TAIL = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
 
 def console() -> Console:
     """Return a console as wide as the terminal or COLUMNS; a pipe without either has no end."""
-    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=_ENDLESS if piped else None, highlight=False)
+    asked = os.environ.get("COLUMNS", "")
+    bounded = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
+    width = shutil.get_terminal_size().columns if bounded else _ENDLESS
+    return Console(width=width, highlight=False)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> Table:

@@ -1,16 +1,18 @@
-"""`encoderkit parts`: every part and preset, its owner, its options; `parts check` proves one."""
+"""`encoderkit parts`: what can be chosen and set, and whose it is; `parts check` proves a part."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+import sys
 from typing import Any
 
 from encoderkit.api import KINDS, Options, Range
 from encoderkit.cli.arguments import report_broken_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
+from encoderkit.config.schema import SETTINGS
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.registry import Entry
@@ -23,13 +25,18 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="encoderkit parts",
         description="List every part and preset that can be chosen, with owners and options; "
+        "of one kind, or of one group of settings, also what each option means; "
         "or, with check, put a part through the conformance kit.",
-        epilog="examples:\n  encoderkit parts\n  encoderkit parts norm\n  encoderkit parts --json\n"
+        epilog="examples:\n  encoderkit parts\n  encoderkit parts norm\n  encoderkit parts train\n"
+        "  encoderkit parts --json\n"
         "  encoderkit parts check norm=rmsnorm norm.eps=1e-5",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
-        "kind", nargs="?", choices=(*KINDS, "check"), help="list one kind only; or check"
+        "kind",
+        nargs="?",
+        choices=(*KINDS, *SETTINGS, "check"),
+        help="list one kind or one group of settings, with its options in full; or check",
     )
     made.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="after check: a part and its options"
@@ -52,17 +59,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from encoderkit.cli.output import console, table
+    from encoderkit.cli.output import show_table
 
-    cells = [(r["kind"], r["choice"], r["summary"], r["owner"], _options_text(r)) for r in rows]
-    console().print(table(["kind", "choice", "what it is", "owner", "options"], cells))
+    cells = [
+        (r["kind"], r["choice"], r["summary"], r["owner"], _options_text(r))
+        for r in rows
+        if r["choice"]
+    ]
+    if cells:
+        show_table(["kind", "choice", "what it is", "owner", "options"], cells)
+    if arguments.kind:
+        print("\n".join([""] * bool(cells) + [line for row in rows for line in _option_lines(row)]))
     return 0
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
+    """Return a row for each choice, and one without a choice for the options of settings."""
     presets = Presets(registry())
     rows = []
-    for name, source in presets.groups[kind].items():
+    for name, source in presets.groups.get(kind, {}).items():
         if isinstance(source.of, Entry):
             rows.append(_part_row(source.of))
             continue
@@ -70,12 +85,25 @@ def _rows(kind: str) -> list[dict[str, Any]]:
             rows.append(_preset_row(kind, name, source.owner, f"broken: {broken[0]}"))
             continue
         values = presets.read(kind, name)
-        base = registry().entries[(kind, values["part"])].part
-        usual = defaults_of(base.options)
+        base, options = _base(kind, values)
+        usual = defaults_of(options)
         changed = [f"{k}={show(v)}" for k, v in values.items() if k != "part" and v != usual.get(k)]
-        summary = " ".join(["preset:", base.name, *changed])
+        summary = " ".join(["preset:", *base, *changed])
         rows.append(_preset_row(kind, name, source.owner, summary))
+    if kind in SETTINGS:
+        about = (SETTINGS[kind].__doc__ or "").partition("\n")[0]
+        rows.append(
+            _preset_row(kind, "", "encoderkit", about) | {"options": _options(SETTINGS[kind])}
+        )
     return rows
+
+
+def _base(kind: str, values: dict[str, Any]) -> tuple[list[str], type[Options]]:
+    """Return the name of the part that a preset's values are for, if it is one, and its options."""
+    if kind in SETTINGS:
+        return [], SETTINGS[kind]
+    part = registry().entries[(kind, values["part"])].part
+    return [part.name], part.options
 
 
 def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any]:
@@ -114,4 +142,25 @@ def _options(options: type[Options]) -> list[dict[str, Any]]:
 
 
 def _options_text(row: dict[str, Any]) -> str:
-    return " ".join(f"{option['name']}={show(option['default'])}" for option in row["options"])
+    return " ".join(map(_setting, row["options"]))
+
+
+def _option_lines(row: dict[str, Any]) -> list[str]:
+    """Return a line for each option of a row: what to type, its range, what it means."""
+    whose = f"{row['kind']}={row['choice']}" if row["choice"] else row["kind"]
+    return [f"{whose}: {_setting(o)}{_range_text(o['range'])} {o['doc']}" for o in row["options"]]
+
+
+def _setting(option: dict[str, Any]) -> str:
+    default = option["default"]
+    name = str(option["name"])
+    return name if default == "???" else f"{name}={show(default, most=sys.maxsize)}"
+
+
+def _range_text(bounds: dict[str, Any]) -> str:
+    """Return a range in words and in brackets, with a blank before it; nothing for no range."""
+    said = [
+        f"one of {', '.join(value)}" if name == "choices" else f"{name.replace('_', ' ')} {value:g}"
+        for name, value in bounds.items()
+    ]
+    return f" ({', '.join(said)})" if said else ""

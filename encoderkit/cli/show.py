@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_broken_plugins
@@ -34,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from encoderkit.cli.output import show_table
 
-    cells = [(origin.path, show(origin.value), origin.source) for origin in origins]
+    cells = [
+        (origin.path, show(origin.value, most=sys.maxsize), origin.source) for origin in origins
+    ]
     show_table(["key", "value", "origin"], cells)
     return 0

@@ -19,7 +19,7 @@ from encoderkit.sweep import store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.load import recorded
 from encoderkit.sweep.plan import plan, planned, single
-from encoderkit.sweep.run import run_cell
+from encoderkit.sweep.run import LOG_FILE, finished, run_cell
 from encoderkit.sweep.runner import exit_code, states
 
 
@@ -56,12 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _one(root: Path, cell: Cell, quiet: bool) -> int:
-    from encoderkit.cli.progress import Bar, Watch
-
-    steps = int(cell.tree["train"]["steps"])
-    with Bar(steps) if not quiet and sys.stderr.isatty() else Watch() as watch:
-        state = run_cell(cell, root, watch=watch)
     directory = root / cell.name
+    if (before := finished(cell, root)) is not None:
+        print(f"already done (ended {_minute(before.ended)})")
+        state = before.state
+    else:
+        state = _train(root, cell, quiet)
     if state == "held":
         print(f"another process runs {directory}", file=sys.stderr)
         return 1
@@ -73,7 +73,23 @@ def _one(root: Path, cell: Cell, quiet: bool) -> int:
     print(f"{found.parameters or 0:,} parameters; results in {directory}")
     if state == "interrupted":
         print(f"To go on: encoderkit train {shlex.quote(f'resume={directory}')}", file=sys.stderr)
+    if state == "error":
+        print(f"What happened: {directory / LOG_FILE}", file=sys.stderr)
     return exit_code([state])
+
+
+def _train(root: Path, cell: Cell, quiet: bool) -> str:
+    from encoderkit.cli.progress import Bar, Lines, Watch  # imports torch
+
+    steps = int(cell.tree["train"]["steps"])
+    shown = Watch() if quiet else Bar(steps) if sys.stderr.isatty() else Lines(steps)
+    with shown as watch:
+        return run_cell(cell, root, watch=watch)
+
+
+def _minute(stamp: str | None) -> str:
+    """Return a UTC stamp to the minute, as people write it."""
+    return f"{stamp[:16].replace('T', ' ')} UTC" if stamp else "at an unknown time"
 
 
 def _multirun(arguments: argparse.Namespace) -> int:
@@ -98,6 +114,12 @@ def _multirun(arguments: argparse.Namespace) -> int:
     found = states(asked)
     counts = {state: list(found.values()).count(state) for state in dict.fromkeys(found.values())}
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if "missing" not in counts:
+        from encoderkit.cli.compare import again, print_table
+        from encoderkit.report.table import compare
+
+        print_table(compare(asked.directory))
+        again(asked.directory)
     return exit_code(found.values())
 
 

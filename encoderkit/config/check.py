@@ -252,19 +252,19 @@ def plain(config: Config) -> dict[str, Any]:
     return tree | {seed: getattr(config, seed) for seed in SEEDS}
 
 
-def show(value: Any, depth: int = 0) -> str:
-    """Return a value as one would type it, cut to 60 characters."""
+def show(value: Any, depth: int = 0, most: int = 60) -> str:
+    """Return a value as one would type it, cut to `most` characters."""
     if depth > DEEPEST:
         return "..."
     if value is None or isinstance(value, bool):
         text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, list | tuple):
-        text = f"[{','.join(show(item, depth + 1) for item in value)}]"
+        text = f"[{','.join(show(item, depth + 1, most) for item in value)}]"
     elif isinstance(value, Mapping):
-        inside = ",".join(f"{key}:{show(item, depth + 1)}" for key, item in value.items())
+        inside = ",".join(f"{key}:{show(item, depth + 1, most)}" for key, item in value.items())
         text = f"{{{inside}}}"
     elif isinstance(value, float):
         text = repr(value).replace("e-0", "e-")
     else:
         text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -31,7 +31,9 @@ class About:
     def lines(self) -> list[str]:
         """Return the facts in words: the task's line, and one for what is fixed."""
         better = {True: "lower", False: "higher", None: ""}[self.lower_is_better]
-        budget = f"{self.steps} steps of {self.batch} sequences" if self.steps and self.batch else ""
+        budget = (
+            f"{self.steps} steps of {self.batch} sequences" if self.steps and self.batch else ""
+        )
         known = ", ".join(f"{name} {value:.4f}" for name, value in self.baselines.items())
         trivial = "" if self.trivial_loss is None else f"trivial {self.trivial_loss:.4f}"
         scale = "; ".join(text for text in (trivial, known) if text)

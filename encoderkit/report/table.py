@@ -147,7 +147,12 @@ def _listed(
     extra = [each for each in records if each.id not in set(wanted)]
     notes = [f"{missing} of {len(wanted)} planned cells have not run"] if missing else []
     notes += [f"left out, not in the plan: {each.label} ({each.id})" for each in extra]
-    return [by_id[name] for name in wanted if name in by_id], notes
+    labels = {cell["id"]: cell.get("label") for cell in planned["cells"]}
+    # A run may be of an earlier sweep, which called it otherwise.
+    listed = [by_id[name] for name in wanted if name in by_id]
+    return [
+        dataclasses.replace(each, label=labels[each.id] or each.label) for each in listed
+    ], notes
 
 
 def _groups(records: Sequence[Record]) -> list[_Group]:

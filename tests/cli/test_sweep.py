@@ -24,6 +24,8 @@ def test_sweep_then_compare(capsys):
     assert "4 runs of 2 variants in runs/s" in out
     assert "[4/4] " in out
     assert "baseline: norm=rmsnorm" in out
+    assert "\nsort: 4 steps of 8 sequences, seeds 0, 1; lower loss is better (trivial 2." in out
+    assert out.endswith("again: encoderkit compare runs/s\n")
     assert main(["sweep", *words]) == 0
     assert "4 were done before" in capsys.readouterr().out
     assert main(["compare", "--json"]) == 0

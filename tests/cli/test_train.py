@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,54 @@ def test_one_run_leaves_its_directory_and_nothing_else(capsys):
     assert str(directory) in out
 
 
-def test_done_runs_are_not_repeated():
+def test_done_runs_are_not_repeated(capsys):
     assert main(["train", *SMALL]) == 0
     (before,) = records()
+    assert capsys.readouterr().err.startswith("step 1/4 loss ")
     assert main(["train", *SMALL]) == 0
     assert records() == [before]
+    printed = capsys.readouterr()
+    day, time = before["ended"].split("T")
+    assert printed.out.startswith(f"already done (ended {day} {time[:5]} UTC)\nok: loss ")
+    assert printed.err == ""
+
+
+def test_a_record_without_its_end_is_done_all_the_same(capsys):
+    assert main(["train", *SMALL]) == 0
+    (path,) = Path("runs/train").glob("*/record.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"ended": None}))
+    capsys.readouterr()
+    assert main(["train", *SMALL]) == 0
+    assert capsys.readouterr().out.startswith("already done (ended at an unknown time)\n")
+
+
+def test_quiet_prints_no_progress(capsys):
+    assert main(["train", *SMALL, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["train", *SMALL]) == 0
+    err = capsys.readouterr().err
+    assert "4/4" in err and "nan" not in err and "step 1/4 loss" not in err
+    assert main(["train", *SMALL]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_fails_names_its_log(capsys):
+    Path("c/position").mkdir(parents=True)
+    Path("c/position/short.yaml").write_text("defaults: [learned, _self_]\nmax_len: 8\n")
+    assert main(["train", *SMALL, "position=short", "--config-dir", "c"]) == 1
+    (log,) = Path("runs/train").glob("*/log.txt")
+    assert f"What happened: {log}\n" in capsys.readouterr().err
+
+
+def test_a_run_that_another_process_has_is_held(capsys, monkeypatch):
+    monkeypatch.setattr("encoderkit.cli.train.run_cell", lambda *_, **__: "held")
+    assert main(["train", *SMALL]) == 1
+    assert capsys.readouterr().err.startswith("another process runs runs/train/")
 
 
 def test_resume_reads_the_directory(capsys):
@@ -72,10 +116,19 @@ def test_multirun_writes_the_same_records(capsys):
     assert [record["state"] for record in records("runs/m")] == ["ok"] * 4
     assert {record["environment"]["isolation"] for record in records("runs/m")} == {"shared"}
     assert [path.name for path in Path().iterdir()] == ["runs"]
+    out = capsys.readouterr().out
+    assert "norm=layernorm  2  2 ok" in out
+    assert out.endswith("again: encoderkit compare runs/m\n")
     before = records("runs/m")
     assert main(["sweep", "--quiet", *words]) == 0
     assert records("runs/m") == before
-    assert "4 ok" in capsys.readouterr().out
+    assert "again: " not in capsys.readouterr().out
+
+
+def test_multirun_compares_nothing_when_a_run_left_no_record(capsys, monkeypatch):
+    monkeypatch.setattr("encoderkit.cli.train.states", lambda plan: {"a": "ok", "b": "missing"})
+    assert main(["train", "-m", *SMALL, "sweep.name=m"]) == 1
+    assert capsys.readouterr().out.endswith("1 ok, 1 missing\n")
 
 
 def test_multirun_takes_the_axes_of_an_experiment(capsys, tmp_path):

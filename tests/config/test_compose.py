@@ -182,6 +182,15 @@ def test_origins_name_the_place_that_spoke_last(composer):
     assert found["train.lr"].source == "default"
 
 
+def test_seeds_that_follow_the_seed_say_so(composer):
+    def seeds(*overrides):
+        found = {o.path: o.source for o in composer.origins(overrides)}
+        return [found[name] for name in ("seed", "seed_init", "seed_data")]
+
+    assert seeds() == ["default", "seed", "seed"]
+    assert seeds("seed=3", "seed_init=4") == ["command line", "command line", "seed"]
+
+
 def test_user_directory(tmp_path):
     (tmp_path / "ffn").mkdir()
     (tmp_path / "ffn" / "wide.yaml").write_text("defaults: [mlp, _self_]\nwidth: 512\n")

@@ -15,6 +15,7 @@ from encoderkit.report import table
 from encoderkit.sweep import record
 from encoderkit.sweep.record import Record
 
+ONE_SEED = "one seed gives no interval; seeds=3 does"
 TASK = {"metric": "loss", "lower_is_better": True, "trivial_loss": 2.5, "baselines": {}}
 
 
@@ -170,7 +171,7 @@ def test_other_environments_are_named(tmp_path: Path) -> None:
     put(tmp_path, "norm=a", 0, 1.0)
     put(tmp_path, "norm=b", 0, 1.0, environment={"torch": "2", "device": "cpu", "threads": 2})
     found = table.compare(tmp_path)
-    assert found.notes == ["different threads: 1; 2"]
+    assert found.notes == ["different threads: 1; 2", ONE_SEED]
     assert by_label(found)["norm=b"].difference is not None
 
 
@@ -192,6 +193,43 @@ def test_cells_that_have_not_run_and_broken_records_are_named(tmp_path: Path) ->
     assert [row.label for row in found.rows] == ["norm=a"]
     assert found.notes[0] == "1 of 2 planned cells have not run"
     assert found.notes[1].startswith("left out: ") and gone.id in found.notes[1]
+
+
+def test_cells_that_have_not_started_are_counted_and_not_listed(tmp_path: Path) -> None:
+    made = [put(tmp_path, "norm=a", seed, 1.0) for seed in (0, 1, 2)]
+    save_plan(tmp_path, made, "norm=a")
+    for each in made[1:]:
+        (tmp_path / f"cell-{each.id}" / record.FILE).unlink()
+    (tmp_path / "cell-stranger").mkdir()
+    found = table.compare(tmp_path)
+    assert found.notes[0] == "2 of 3 planned cells have not run"
+    (note,) = found.notes[1:]
+    assert note.startswith("left out: ") and "cell-stranger" in note
+
+
+def test_one_seed_is_noted_once_unless_more_are_planned(tmp_path: Path) -> None:
+    made = [put(tmp_path, f"norm={norm}", 0, 1.0) for norm in "abc"]
+    assert table.compare(tmp_path).notes == [ONE_SEED]
+    content = {"schema": 1, "baseline": "norm=a", "cells": []}
+    content["cells"] = [{"id": each.id, "seed": 0} for each in made] + [{"id": "x", "seed": 1}]
+    (tmp_path / "sweep.json").write_bytes(record.dump(content))
+    assert table.compare(tmp_path).notes == ["1 of 4 planned cells have not run"]
+
+
+def test_one_variant_has_no_interval_to_miss(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a", 0, 1.0)
+    assert table.compare(tmp_path).notes == []
+
+
+def test_the_plans_axes_are_not_fixed(tmp_path: Path) -> None:
+    made = [put(tmp_path, "norm=a ffn=x", seed, 1.0) for seed in (0, 1)]
+    assert table.compare(tmp_path).about.fixed == ["norm=a", "ffn=x"]
+    save_plan(tmp_path, made, "norm=a ffn=x")
+    plan = tmp_path / "sweep.json"
+    plan.write_text(json.dumps(json.loads(plan.read_bytes()) | {"axes": ["norm"]}))
+    found = table.compare(tmp_path)
+    assert found.about.fixed == ["ffn=x"]
+    assert json.loads(table.to_json(found))["about"]["seeds"] == [0, 1]
 
 
 def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
@@ -245,3 +283,13 @@ def test_csv_has_a_line_a_variant(tmp_path: Path) -> None:
 def test_the_report_needs_no_torch() -> None:
     code = "import sys, encoderkit.report.table; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_plan_says_what_a_variant_is_called(tmp_path: Path) -> None:
+    made = [put(tmp_path, "ffn=x norm=a", 0, 1.0)]
+    save_plan(tmp_path, made, "norm=a ffn=x")
+    plan = tmp_path / "sweep.json"
+    content = json.loads(plan.read_bytes())
+    content["cells"] = [{"id": each.id, "label": "norm=a ffn=x"} for each in made]
+    plan.write_text(json.dumps(content))
+    assert [row.label for row in table.compare(tmp_path).rows] == ["norm=a ffn=x"]

@@ -34,6 +34,17 @@ def test_records_are_read_and_strays_are_named(tmp_path: Path) -> None:
     assert f"c-{'c' * 12}" in found.malformed[0] and "empty" in found.malformed[1]
 
 
+def test_planned_cells_without_a_record_are_no_strays(tmp_path: Path) -> None:
+    ids = ["a" * 12, "b" * 12, "c" * 12]
+    for name in ids:
+        (tmp_path / f"x-{name}").mkdir()
+    (tmp_path / f"x-{ids[1]}" / record.FILE).write_bytes(b"")
+    (only,) = store.records(tmp_path, ids[:2]).malformed[:1]
+    assert ids[1] in only  # it has a record, and a broken one
+    assert len(store.records(tmp_path, ids[:2]).malformed) == 2
+    assert len(store.records(tmp_path).malformed) == 3
+
+
 def test_a_running_record_that_nobody_holds_was_killed(tmp_path: Path) -> None:
     place = put(tmp_path, "a", state="running")
     with lock.hold(place, 0):
