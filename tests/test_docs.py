@@ -51,7 +51,7 @@ def test_the_mistake_reads_as_shown(capsys):
     (words, shown) = re.findall(r"```console\n\$ encoderkit (.*?)\n(.*?)```", README, re.S)[0]
     assert main(words.split()) == 2
     # Other people's norms may be installed too.
-    err = re.sub(r"(batchnorm, none)(, \w+)+", r"\1", capsys.readouterr().err)
+    err = re.sub(r"(derf, none)(, \w+)+", r"\1", capsys.readouterr().err)
     assert err == shown
 
 

@@ -23,6 +23,7 @@ class RMSNormOptions(Options):
     """The options of `norm=rmsnorm`."""
 
     eps: float = option(1e-6, "added to the mean square", above=0)
+    offset: float = option(0.0, "added to the learned gain, which then starts at 1 - offset")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +32,22 @@ class BatchNormOptions(Options):
 
     eps: float = option(1e-6, "added to the variance", above=0)
     momentum: float = option(0.1, "share of a batch in the running statistics", above=0, at_most=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class ScaleNormOptions(Options):
+    """The options of `norm=scalenorm`."""
+
+    # 1e-3 is where rmsnorm's eps of 1e-6 stands; at 1e-5 float16 gradients of a zero row overflow.
+    eps: float = option(1e-3, "the least length that a token is divided by", above=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class DerfOptions(Options):
+    """The options of `norm=derf`."""
+
+    alpha: float = option(0.5, "where the learned steepness of erf starts", above=0)
+    shift: float = option(0.0, "where the learned shift inside erf starts")
 
 
 NORMS = [
@@ -45,7 +62,7 @@ NORMS = [
         "norm",
         "rmsnorm",
         "encoderkit_builtin.norms:RMSNorm",
-        "gain * x / sqrt(mean(x^2) + eps) over the channels of a token",
+        "(offset + gain) * x / sqrt(mean(x^2) + eps) over the channels of a token",
         RMSNormOptions,
     ),
     Part(
@@ -61,6 +78,20 @@ NORMS = [
             min_tokens_in_train=2,
             checkpoint_safe=False,
         ),
+    ),
+    Part(
+        "norm",
+        "scalenorm",
+        "encoderkit_builtin.norms:ScaleNorm",
+        "gain * x / max(|x|, eps), one gain for all channels",
+        ScaleNormOptions,
+    ),
+    Part(
+        "norm",
+        "derf",
+        "encoderkit_builtin.norms:Derf",
+        "gamma * erf(alpha x + shift) + beta, channel by channel, without statistics",
+        DerfOptions,
     ),
     Part("norm", "none", "encoderkit_builtin.norms:NoNorm", "x"),
 ]

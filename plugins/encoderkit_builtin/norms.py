@@ -7,9 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from encoderkit.nn import Ctx, InputError, NoNorm, Norm, Site
-from encoderkit_builtin.catalogue import BatchNormOptions, LayerNormOptions, RMSNormOptions
+from encoderkit_builtin.catalogue import (
+    BatchNormOptions,
+    DerfOptions,
+    LayerNormOptions,
+    RMSNormOptions,
+    ScaleNormOptions,
+)
 
-__all__ = ["BatchNorm", "LayerNorm", "NoNorm", "RMSNorm"]
+__all__ = ["BatchNorm", "Derf", "LayerNorm", "NoNorm", "RMSNorm", "ScaleNorm"]
 
 
 class LayerNorm(Norm):
@@ -34,7 +40,8 @@ class LayerNorm(Norm):
 class RMSNorm(Norm):
     """Scales each token by the root mean square of its channels (arXiv 1910.07467).
 
-    gain * x / sqrt(mean(x^2) + eps)
+    (offset + gain) * x / sqrt(mean(x^2) + eps); an offset of 1 is T5Gemma's 1 + w, which starts
+    at w = 0
 
     Shapes: x (N, D) -> (N, D)
     """
@@ -42,12 +49,14 @@ class RMSNorm(Norm):
     def __init__(self, opts: RMSNormOptions, site: Site) -> None:
         super().__init__()
         self.eps = opts.eps
-        self.weight = nn.Parameter(torch.ones(site.d_model))
+        self.offset = opts.offset
+        self.weight = nn.Parameter(torch.full((site.d_model,), 1 - opts.offset))
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the normalised tokens."""
+        gain = self.weight + self.offset if self.offset else self.weight  # (D)
         # One dtype: torch warns and leaves its fused kernel when gain and x differ (autocast).
-        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+        return F.rms_norm(x, gain.shape, gain.to(x.dtype), self.eps)
 
 
 class BatchNorm(Norm):
@@ -84,3 +93,44 @@ class BatchNorm(Norm):
         statistics = self.running_mean, self.running_var
         gains = self.weight, self.bias
         return F.batch_norm(x, *statistics, *gains, self.training, self.momentum, self.eps)
+
+
+class ScaleNorm(Norm):
+    """Brings each token to one learned length (arXiv 1910.05895).
+
+    gain * x / max(|x|, eps), with one gain for all channels that starts at sqrt(D)
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    def __init__(self, opts: ScaleNormOptions, site: Site) -> None:
+        super().__init__()
+        self.eps = opts.eps
+        self.gain = nn.Parameter(torch.tensor(site.d_model**0.5))
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the scaled tokens, in the dtype of x."""
+        wide = torch.promote_types(x.dtype, torch.float32)  # squares of 300 overflow in float16
+        length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)  # (N, 1)
+        y: Tensor = self.gain * (x / length.clamp_min(self.eps))  # (N, D)
+        return y.to(x.dtype)
+
+
+class Derf(Norm):
+    """Squashes every channel by a shifted error function, without statistics (arXiv 2512.10938).
+
+    gamma * erf(alpha x + shift) + beta, with one learned alpha and one learned shift
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    def __init__(self, opts: DerfOptions, site: Site) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor(opts.alpha))
+        self.shift = nn.Parameter(torch.tensor(opts.shift))
+        self.gamma = nn.Parameter(torch.ones(site.d_model))
+        self.beta = nn.Parameter(torch.zeros(site.d_model))
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the squashed tokens, in the dtype of x."""
+        return (self.gamma * torch.erf(self.alpha * x + self.shift) + self.beta).to(x.dtype)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,8 +9,14 @@ from torch import Tensor
 from encoderkit.errors import InputError
 from encoderkit.nn import Norm
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue import BatchNormOptions, LayerNormOptions, RMSNormOptions
-from encoderkit_builtin.norms import BatchNorm, LayerNorm, NoNorm, RMSNorm
+from encoderkit_builtin.catalogue import (
+    BatchNormOptions,
+    DerfOptions,
+    LayerNormOptions,
+    RMSNormOptions,
+    ScaleNormOptions,
+)
+from encoderkit_builtin.norms import BatchNorm, Derf, LayerNorm, NoNorm, RMSNorm, ScaleNorm
 
 
 def shaken(norm: Norm) -> Norm:
@@ -27,6 +35,8 @@ def make(name: str, width: int = 8, eps: float = 1e-6) -> Norm:
         "layernorm": LayerNorm(LayerNormOptions(eps=eps), site),
         "rmsnorm": RMSNorm(RMSNormOptions(eps=eps), site),
         "batchnorm": BatchNorm(BatchNormOptions(eps=eps), site),
+        "scalenorm": ScaleNorm(ScaleNormOptions(eps=eps), site),
+        "derf": Derf(DerfOptions(alpha=0.7, shift=-0.2), site),
     }
     return shaken(made[name])
 
@@ -58,6 +68,46 @@ def test_rmsnorm_is_its_equation(eps: float) -> None:
     norm, x = make("rmsnorm", eps=eps), tokens(5)
     wanted = norm.weight * x / ((x**2).mean(1, keepdim=True) + eps) ** 0.5
     assert torch.allclose(norm(x, make_ctx([5])), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 0.25])
+def test_an_rmsnorm_with_an_offset_starts_as_the_plain_one(offset: float) -> None:
+    norm = RMSNorm(RMSNormOptions(offset=offset), make_site(d_model=8))
+    assert bool((norm.weight == 1 - offset).all())
+    x, plain = tokens(5).float(), RMSNorm(RMSNormOptions(), make_site(d_model=8))
+    assert torch.equal(norm(x, make_ctx([5])), plain(x, make_ctx([5])))
+    with torch.no_grad():
+        norm.weight.copy_(torch.arange(8))
+        plain.weight.copy_(torch.arange(8) + offset)
+    assert torch.equal(norm(x, make_ctx([5])), plain(x, make_ctx([5])))
+
+
+@pytest.mark.parametrize("eps", [1e-6, 10.0])
+def test_scalenorm_is_its_equation(eps: float) -> None:
+    norm, x = make("scalenorm", eps=eps), tokens(5)
+    length = (x**2).sum(1, keepdim=True) ** 0.5
+    assert eps < 1 or 0 < int((length < eps).sum()) < 5
+    wanted = norm.gain * x / torch.where(length > eps, length, eps)
+    assert torch.allclose(norm(x, make_ctx([5])), wanted, rtol=0, atol=1e-12)
+
+
+def test_scalenorm_starts_at_the_length_of_a_token_of_unit_variance() -> None:
+    norm = ScaleNorm(ScaleNormOptions(), make_site(d_model=16))
+    assert norm.gain.shape == () and norm.gain.item() == 4
+    assert torch.allclose(norm(torch.rand(3, 16) + 1, make_ctx([3])).norm(dim=1), torch.tensor(4.0))
+
+
+def test_derf_is_its_equation_and_starts_where_its_options_say() -> None:
+    norm, x = make("derf"), tokens(5)
+    inner = (norm.alpha * x + norm.shift).tolist()
+    wanted = torch.tensor([[math.erf(v) for v in row] for row in inner], dtype=torch.float64)
+    wanted = norm.gamma * wanted + norm.beta
+    assert torch.allclose(norm(x, make_ctx([5])), wanted, rtol=0, atol=1e-12)
+    fresh = Derf(DerfOptions(), make_site(d_model=8))
+    assert (fresh.alpha.item(), fresh.shift.item()) == (0.5, 0.0)
+    fresh = Derf(DerfOptions(alpha=0.75, shift=-0.25), make_site(d_model=8))
+    assert (fresh.alpha.item(), fresh.shift.item()) == (0.75, -0.25)
+    assert bool((fresh.gamma == 1).all()) and bool((fresh.beta == 0).all())
 
 
 @pytest.mark.parametrize("eps", [1e-6, 0.5])
@@ -114,10 +164,10 @@ def test_layernorm_looks_along_a_token_and_batchnorm_across_tokens() -> None:
     assert alike == [False, True]
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "scalenorm", "derf"])
 @pytest.mark.parametrize("value", [0.0, 1e-30, 300.0, 3e4])
 def test_extreme_rows_stay_finite_in_half_precision(name: str, value: float) -> None:
-    norm = make(name).half()
+    norm = make(name, eps=1e-3 if name == "scalenorm" else 1e-6).half()
     x = torch.full((2, 8), value, dtype=torch.float16, requires_grad=True)
     y = norm(x, make_ctx([2]))
     y.sum().backward()
@@ -125,14 +175,22 @@ def test_extreme_rows_stay_finite_in_half_precision(name: str, value: float) -> 
     assert x.grad is not None and bool(x.grad.isfinite().all())
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "batchnorm"])
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "batchnorm", "scalenorm", "derf"])
 def test_the_gradient_is_that_of_the_equation(name: str) -> None:
     norm, x = make(name), tokens(4).requires_grad_()
     assert torch.autograd.gradcheck(lambda t: norm(t, make_ctx([4])), (x,))
 
 
-def test_a_norm_of_bf16_under_a_float32_gain_keeps_bf16() -> None:
-    norm = RMSNorm(RMSNormOptions(), make_site(d_model=8))
+@pytest.mark.parametrize(
+    "norm",
+    [
+        RMSNorm(RMSNormOptions(), make_site(d_model=8)),
+        RMSNorm(RMSNormOptions(offset=1.0), make_site(d_model=8)),
+        ScaleNorm(ScaleNormOptions(), make_site(d_model=8)),
+        Derf(DerfOptions(), make_site(d_model=8)),
+    ],
+)
+def test_a_norm_of_bf16_under_a_float32_gain_keeps_bf16(norm: Norm) -> None:
     assert norm(tokens(2).bfloat16(), make_ctx([2])).dtype == torch.bfloat16
 
 

@@ -21,6 +21,8 @@ FORMULAS = {
         "layernorm": USUAL,
         "rmsnorm": USUAL - NORMS * D,
         "batchnorm": USUAL,
+        "scalenorm": USUAL - NORMS * LAYERNORM + NORMS,
+        "derf": USUAL + NORMS * 2,
         "none": USUAL - NORMS * LAYERNORM,
     },
     "placement": {

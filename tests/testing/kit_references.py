@@ -24,11 +24,12 @@ def layernorm(norm, x, lengths):
     return torch.stack(rows)
 
 
-def rmsnorm(norm, x, lengths):
+def rmsnorm(norm, x, lengths, offset=0):
     rows = []
     for row in x:
         square = sum(value * value for value in row) / len(row)
-        rows.append(torch.stack([value / (square + EPS) ** 0.5 for value in row]) * norm.weight)
+        scaled = torch.stack([value / (square + EPS) ** 0.5 for value in row])
+        rows.append(scaled * norm.weight + scaled * offset)
     return torch.stack(rows)
 
 
@@ -42,6 +43,24 @@ def batchnorm(norm, x, lengths):
             mean, variance = norm.running_mean[n], norm.running_var[n]
         channels.append((column - mean) / (variance + EPS) ** 0.5 * norm.weight[n] + norm.bias[n])
     return torch.stack(channels, 1)
+
+
+def scalenorm(norm, x, lengths):
+    rows = []
+    for row in x:
+        length = sum(value * value for value in row) ** 0.5
+        rows.append(norm.gain * row / (length if length > 1e-3 else 1e-3))
+    return torch.stack(rows)
+
+
+def derf(norm, x, lengths):
+    """erf(z) = 2 / sqrt(pi) exp(-z^2) (z + 2 z^3 / 3 + 4 z^5 / 15 + ...), 1 to 1e-19 at 6.5."""
+    z = (norm.alpha * x + norm.shift).clamp(-6.5, 6.5)
+    term = total = z
+    for n in range(1, 250):
+        term = term * 2 * z * z / (2 * n + 1)
+        total = total + term
+    return norm.gamma * (2 / math.pi**0.5 * torch.exp(-z * z) * total) + norm.beta
 
 
 def same(norm, x, lengths):
@@ -144,6 +163,8 @@ REFERENCES = {
     "norm=layernorm": layernorm,
     "norm=rmsnorm": rmsnorm,
     "norm=batchnorm": batchnorm,
+    "norm=scalenorm": scalenorm,
+    "norm=derf": derf,
     "norm=none": same,
     "norm=dyt": dyt,
     "placement=pre": pre,

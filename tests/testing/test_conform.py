@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from kit_references import REFERENCES
+from kit_references import REFERENCES, rmsnorm
 
 from encoderkit.api import KINDS
 from encoderkit.errors import ConfigError
@@ -52,6 +54,7 @@ def test_every_kind_has_properties():
 
 
 TestRMSNorm = conformance("norm=rmsnorm", "norm.eps=1e-5")
+TestOffset = conformance("norm=rmsnorm", "norm.offset=1", reference=partial(rmsnorm, offset=1))
 
 
 def test_the_one_line_makes_a_test_for_each_property():
