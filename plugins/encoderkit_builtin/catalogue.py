@@ -110,7 +110,10 @@ class MLPOptions(Options):
     act: str = option(
         "relu",
         "the activation; gelu is the exact one",
-        choices=("relu", "gelu", "gelu_tanh", "silu"),
+        choices=(
+            *("relu", "gelu", "gelu_tanh", "quick_gelu", "silu"),
+            *("relu2", "mish", "identity"),
+        ),
     )
     width: int | None = option(None, "inner width; null is model.d_ff", at_least=1)
     bias: bool = option(True, "biases in both linear maps")
@@ -124,7 +127,7 @@ class GLUOptions(Options):
     act: str = option(
         "silu",
         "the gate's activation; gelu is the exact one",
-        choices=("sigmoid", "relu", "gelu", "silu"),
+        choices=("sigmoid", "relu", "gelu", "gelu_tanh", "silu", "identity"),
     )
     width: int | None = option(
         None, "inner width; null is the multiple of 8 nearest to 2/3 model.d_ff", at_least=1

@@ -11,11 +11,31 @@ from torch import Tensor, nn
 from encoderkit.nn import FFN, Ctx, Dropout, Site
 from encoderkit_builtin.catalogue import GLUOptions, MLPOptions
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """Return x sigmoid(1.702 x), the approximation of gelu that CLIP uses (arXiv 1606.08415)."""
+    return x * F.sigmoid(1.702 * x)
+
+
+def relu2(x: Tensor) -> Tensor:
+    """Return max(x, 0)^2 (arXiv 2109.08668)."""
+    return F.relu(x).square()
+
+
+def identity(x: Tensor) -> Tensor:
+    """Return x: a linear MLP, or a bilinear GLU (arXiv 2002.05202)."""
+    return x
+
+
 ACTS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
     "silu": F.silu,
+    "relu2": relu2,
+    "mish": F.mish,  # x tanh(ln(1 + e^x)), arXiv 1908.08681
+    "identity": identity,
     "sigmoid": F.sigmoid,
 }
 

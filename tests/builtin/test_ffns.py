@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import encoderkit
 from encoderkit.testing import make_ctx, make_site
 from encoderkit_builtin.catalogue import GLUOptions, MLPOptions
 from encoderkit_builtin.ffns import GLU, MLP, gated_width
@@ -16,6 +17,10 @@ ACTS: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "gelu": lambda x: x * (1 + math.erf(x / 2**0.5)) / 2,
+    "quick_gelu": lambda x: x / (1 + math.exp(-1.702 * x)),
+    "relu2": lambda x: max(x, 0.0) ** 2,
+    "mish": lambda x: x * math.tanh(math.log(1 + math.exp(x))),
+    "identity": lambda x: x,
     "gelu_tanh": lambda x: x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
 }
 
@@ -43,6 +48,27 @@ def test_glu_is_its_equation(name: str) -> None:
     inner = act(name, x @ glu.gate.weight.T) * (x @ glu.up.weight.T)
     assert inner.shape == (5, 16)
     assert torch.allclose(glu(x, make_ctx([5])), inner @ glu.down.weight.T, rtol=0, atol=1e-12)
+
+
+def test_an_mlp_without_an_activation_is_one_linear_map() -> None:
+    mlp = MLP(MLPOptions(act="identity", bias=False), make_site(d_model=8, d_ff=20)).double()
+    one = (mlp.down.weight @ mlp.up.weight).T
+    assert torch.allclose(mlp(tokens(), make_ctx([5])), tokens() @ one, rtol=0, atol=1e-12)
+
+
+PRESETS = {
+    **{name: MLPOptions(act=name) for name in ("relu", "gelu", "silu", "relu2")},
+    "swiglu": GLUOptions(act="silu"),
+    "geglu": GLUOptions(act="gelu"),
+    "reglu": GLUOptions(act="relu"),
+    "bilinear": GLUOptions(act="identity"),
+    "sigmoid_glu": GLUOptions(act="sigmoid"),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_means_what_its_paper_says(name: str) -> None:
+    assert encoderkit.configure(f"ffn={name}").ffn.options == PRESETS[name]
 
 
 def test_width_and_bias_are_options() -> None:

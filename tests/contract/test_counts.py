@@ -31,8 +31,11 @@ FORMULAS = {
         "none": USUAL - LAYERNORM,
     },
     "ffn": {
-        **dict.fromkeys(["mlp", "relu", "gelu", "silu"], USUAL),
-        **dict.fromkeys(["glu", "swiglu", "geglu", "reglu"], USUAL - L * MLP + L * 3 * W * D),
+        **dict.fromkeys(["mlp", "relu", "gelu", "silu", "relu2"], USUAL),
+        **dict.fromkeys(
+            ["glu", "swiglu", "geglu", "reglu", "bilinear", "sigmoid_glu"],
+            USUAL - L * MLP + L * 3 * W * D,
+        ),
         "none": USUAL - L * (MLP + LAYERNORM),
     },
     "attention": {
