@@ -96,9 +96,42 @@ NORMS = [
     Part("norm", "none", "encoderkit_builtin.norms:NoNorm", "x"),
 ]
 
+
+@dataclass(slots=True, kw_only=True)
+class LayerScaleOptions(Options):
+    """The options of `placement=layerscale`."""
+
+    start: float = option(1e-4, "where the learned gain of each channel starts", at_least=0)
+
+
 PLACEMENTS = [
     Part("placement", "pre", "encoderkit_builtin.placements:Pre", "x + f(N(x)), a final norm"),
     Part("placement", "post", "encoderkit_builtin.placements:Post", "N(x + f(x))"),
+    Part(
+        "placement",
+        "sandwich",
+        "encoderkit_builtin.placements:Sandwich",
+        "x + N(f(N(x))), a final norm",
+    ),
+    Part(
+        "placement",
+        "reordered",
+        "encoderkit_builtin.placements:Reordered",
+        "x + N(f(x)), a final norm",
+    ),
+    Part(
+        "placement",
+        "layerscale",
+        "encoderkit_builtin.placements:LayerScale",
+        "x + g * f(N(x)), a learned gain for each channel, a final norm",
+        LayerScaleOptions,
+    ),
+    Part(
+        "placement",
+        "rezero",
+        "encoderkit_builtin.placements:ReZero",
+        "x + a * f(x), a learned a that starts at 0; no norm, so `norm` has no effect",
+    ),
     Part("placement", "none", "encoderkit_builtin.placements:NoResidual", "N(f(x)), no residual"),
 ]
 

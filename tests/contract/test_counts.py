@@ -28,6 +28,10 @@ FORMULAS = {
     "placement": {
         "pre": USUAL,
         "post": USUAL - LAYERNORM,
+        "sandwich": USUAL + 2 * L * LAYERNORM,
+        "reordered": USUAL,
+        "layerscale": USUAL + 2 * L * D,
+        "rezero": USUAL - NORMS * LAYERNORM + 2 * L,
         "none": USUAL - LAYERNORM,
     },
     "ffn": {

@@ -110,6 +110,25 @@ def post(bench, x, lengths):
     return plain_norm(x + branch(bench, x, lengths))
 
 
+def sandwich(bench, x, lengths):
+    return x + plain_norm(branch(bench, plain_norm(x), lengths))
+
+
+def reordered(bench, x, lengths):
+    return x + plain_norm(branch(bench, x, lengths))
+
+
+def layerscale(bench, x, lengths):
+    found = branch(bench, plain_norm(x), lengths)
+    scaled = [found[:, n] * bench.part.gain[n] for n in range(x.shape[1])]
+    return x + torch.stack(scaled, 1)
+
+
+def rezero(bench, x, lengths):
+    pairs = zip(x, branch(bench, x, lengths), strict=True)
+    return torch.stack([a + b * bench.part.gain for a, b in pairs])
+
+
 def no_residual(bench, x, lengths):
     return plain_norm(branch(bench, x, lengths))
 
@@ -169,6 +188,10 @@ REFERENCES = {
     "norm=dyt": dyt,
     "placement=pre": pre,
     "placement=post": post,
+    "placement=sandwich": sandwich,
+    "placement=reordered": reordered,
+    "placement=layerscale": layerscale,
+    "placement=rezero": rezero,
     "placement=none": no_residual,
     "ffn=mlp": mlp,
     "ffn=glu": glu,
