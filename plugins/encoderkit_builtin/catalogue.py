@@ -223,10 +223,29 @@ class LearnedOptions(Options):
 
 
 @dataclass(slots=True, kw_only=True)
+class SinusoidalOptions(Options):
+    """The options of `position=sinusoidal`."""
+
+    layout: str = option(
+        "interleaved",
+        "sines and cosines in turn, or all sines in the first half",
+        choices=("interleaved", "half"),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
 class RoPEOptions(Options):
     """The options of `position=rope`."""
 
     theta: float = option(10000.0, "the slowest pair of channels turns once in 2 pi theta", above=1)
+    layout: str = option(
+        "half",
+        "of W turned channels, i goes with i + W/2, or each with its neighbour",
+        choices=("half", "interleaved"),
+    )
+    width: int | None = option(
+        None, "channels of a head that are turned, an even number; null is all", at_least=2
+    )
 
 
 POSITIONS = [
@@ -236,7 +255,8 @@ POSITIONS = [
         "sinusoidal",
         "encoderkit_builtin.positions:Sinusoidal",
         "fixed sines and cosines, added to x before the first layer",
-        traits=Traits(order_aware=True, absolute=True, approximate=1e-5),  # float32 angles
+        SinusoidalOptions,
+        Traits(order_aware=True, absolute=True, approximate=1e-5),  # float32 angles
     ),
     Part(
         "position",
@@ -250,7 +270,7 @@ POSITIONS = [
         "position",
         "rope",
         "encoderkit_builtin.positions:RoPE",
-        "turns pairs of query and key channels (i, i + K/2) by an angle that grows with position",
+        "turns pairs of query and key channels by an angle that grows with position",
         RoPEOptions,
         Traits(order_aware=True, approximate=1e-5),  # float32 angles
     ),
@@ -268,6 +288,12 @@ INITS = [
         "torch",
         "encoderkit_builtin.inits:Torch",
         "weights and biases U(-b, b), b = fan_in^-1/2; embeddings N(0, 1)",
+    ),
+    Part(
+        "init",
+        "small",
+        "encoderkit_builtin.inits:Small",
+        "weights N(0, 2 / (5 fan_in)), biases 0, embeddings N(0, 1)",
     ),
 ]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from encoderkit.nn import ConfigError, Ctx, Fault, InputError, Position, Site, Tables, embedding
-from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions
+from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions, SinusoidalOptions
 
 
 class NoPosition(Position):
@@ -18,17 +18,22 @@ class NoPosition(Position):
 class Sinusoidal(Position):
     """Adds fixed sines and cosines (arXiv 1706.03762).
 
-    x[2i] + sin(p / 10000^(2i/D)), x[2i+1] + cos(p / 10000^(2i/D)); an odd D ends in a sine
+    x[2i] + sin(p / 10000^(2i/D)), x[2i+1] + cos(p / 10000^(2i/D)); an odd D ends in a sine. With
+    layout=half the same columns stand in another order: all sines, then all cosines.
 
     Shapes: x (N, D) -> (N, D)
     """
+
+    def __init__(self, opts: SinusoidalOptions, site: Site) -> None:
+        super().__init__()
+        self.halves = opts.layout == "half"
 
     def embed(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return x with its positions added."""
         d = x.shape[1]
         angles = turns(ctx.positions, d, 10000.0)  # (N, ceil(D/2))
-        table = torch.stack([angles.sin(), angles.cos()], 2).flatten(1)[:, :d]  # (N, D)
-        return x + table.to(x.dtype)
+        columns = torch.stack([angles.sin(), angles.cos()], 1 if self.halves else 2)
+        return x + columns.flatten(1)[:, :d].to(x.dtype)  # (N, D)
 
 
 class Learned(Position):
@@ -60,18 +65,27 @@ class Learned(Position):
 class RoPE(Position):
     """Turns pairs of query and key channels by their position (arXiv 2104.09864).
 
-    Channels i and i + K/2 turn by p theta^(-2i/K), so a score depends on the distance alone.
-    Angles, cosines and sines are float32 in a model of any dtype.
+    Of the first W channels of a head, i and i + W/2 turn by p theta^(-2i/W), with
+    layout=interleaved 2i and 2i + 1, so a score depends on the distance alone; W is the head width
+    K unless told, and channels from W on stay. Angles, cosines and sines are float32 in a model of
+    any dtype.
 
     Shapes: q, k (N, H, K) -> (N, H, K)
 
-    Errors: ConfigError for an odd head width K.
+    Errors: ConfigError for an odd W, or one above K.
     """
 
     def __init__(self, opts: RoPEOptions, site: Site) -> None:
         super().__init__()
         self.theta = opts.theta
-        self.width = site.d_model // site.n_heads
+        self.turn = {"half": Turn, "interleaved": TurnNeighbours}[opts.layout]
+        head = site.d_model // site.n_heads
+        self.width = head if opts.width is None else opts.width
+        if opts.width is not None and (opts.width > head or opts.width % 2):
+            problem = f"must be even, and at most the head width: {site.d_model} / "
+            problem += f"{site.n_heads} is {head}."
+            hint = f"Try position.width={head // 2 // 2 * 2 or 2}, or null for all channels."
+            raise ConfigError([Fault(f"position.width={opts.width}", problem, hint)])
         if self.width % 2:
             problem = f"position=rope needs an even head width; {site.d_model} / {site.n_heads} "
             problem += f"is {self.width}."
@@ -80,15 +94,15 @@ class RoPE(Position):
 
     def prepare(self, ctx: Ctx) -> Tables:
         """Return the cosines and sines of this batch."""
-        angles = turns(ctx.positions, self.width, self.theta)[:, None]  # (N, 1, K/2)
-        return Turn(angles.cos(), angles.sin())
+        angles = turns(ctx.positions, self.width, self.theta)[:, None]  # (N, 1, W/2)
+        return self.turn(angles.cos(), angles.sin())
 
 
 @dataclass(slots=True)
 class Turn(Tables):
-    """Cosines and sines.
+    """Cosines and sines, for pairs (i, i + W/2).
 
-    Shapes: cos and sin (N, 1, K/2)
+    Shapes: cos and sin (N, 1, W/2)
     """
 
     cos: Tensor
@@ -103,9 +117,30 @@ class Turn(Tables):
 
         Shapes: x (N, H, K) -> (N, H, K)
         """
-        a, b = x.chunk(2, 2)  # (N, H, K/2)
+        half = self.cos.shape[2]
+        sizes = [half, half, x.shape[2] - 2 * half]
+        a, b, rest = torch.split(x, sizes, 2)  # (N, H, W/2) twice
         turned = [a * self.cos - b * self.sin, b * self.cos + a * self.sin]
-        return torch.cat(turned, 2).to(x.dtype)  # (N, H, K)
+        return torch.cat([*turned, rest], 2).to(x.dtype)  # (N, H, K)
+
+
+class TurnNeighbours(Turn):
+    """Cosines and sines, for pairs (2i, 2i + 1).
+
+    Shapes: cos and sin (N, 1, W/2)
+    """
+
+    __slots__ = ()
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Return x turned, in its own dtype.
+
+        Shapes: x (N, H, K) -> (N, H, K)
+        """
+        width = 2 * self.cos.shape[2]
+        a, b, rest = x[..., 0:width:2], x[..., 1:width:2], x[..., width:]  # (N, H, W/2) twice
+        turned = torch.stack([a * self.cos - b * self.sin, b * self.cos + a * self.sin], 3)
+        return torch.cat([turned.flatten(2), rest], 2).to(x.dtype)  # (N, H, K)
 
 
 def turns(positions: Tensor, width: int, theta: float) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from encoderkit.nn import Init
-from encoderkit_builtin.inits import Torch, Xavier
+from encoderkit_builtin.inits import Small, Torch, Xavier
 
 
 def draws(init: Init, shape: tuple[int, int] = (300, 100)) -> list[torch.Tensor]:
@@ -24,6 +24,19 @@ def test_xavier() -> None:
     assert abs(float(embedding.std()) - 1) < 0.02 and abs(float(embedding.mean())) < 0.02
 
 
+def test_small() -> None:
+    weight, bias, embedding = draws(Small(None))
+    assert abs(float(weight.std()) / (2 / 500) ** 0.5 - 1) < 0.02
+    assert float(weight.abs().max()) > 3.5 * (2 / 500) ** 0.5  # normal, not uniform
+    assert bool((bias == 0).all())
+    assert abs(float(embedding.std()) - 1) < 0.02 and abs(float(embedding.mean())) < 0.02
+
+
+def test_small_is_xavier_where_the_ffn_widens_four_times() -> None:
+    shape = (400, 100)
+    assert torch.equal(draws(Small(None), shape)[0], draws(Xavier(None), shape)[0])
+
+
 def test_torch_is_what_torch_draws() -> None:
     weight, bias, embedding = draws(Torch(None))
     torch.manual_seed(0)
@@ -35,7 +48,7 @@ def test_torch_is_what_torch_draws() -> None:
     assert abs(float(embedding.std()) - 1) < 0.02
 
 
-@pytest.mark.parametrize("init", [Xavier(None), Torch(None)])
+@pytest.mark.parametrize("init", [Xavier(None), Torch(None), Small(None)])
 def test_a_draw_comes_from_its_generator_alone(init: Init) -> None:
     before = torch.get_rng_state()
     pairs = zip(draws(init), draws(init), strict=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 import encoderkit
 from encoderkit.errors import ConfigError, InputError
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions
+from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions, SinusoidalOptions
 from encoderkit_builtin.positions import Learned, NoPosition, RoPE, Sinusoidal, Turn
 
 LENGTHS = [3, 0, 5]
@@ -26,8 +26,12 @@ def test_sinusoidal_is_its_equation(d: int) -> None:
             for p in AT
         ]
     )
-    added = Sinusoidal().embed(x, make_ctx(LENGTHS)) - x
+    site = make_site(d_model=d, n_heads=1)
+    added = Sinusoidal(SinusoidalOptions(), site).embed(x, make_ctx(LENGTHS)) - x
     assert torch.allclose(added, wanted.double(), rtol=0, atol=1e-6)
+    halves = Sinusoidal(SinusoidalOptions(layout="half"), site).embed(x, make_ctx(LENGTHS)) - x
+    order = [*range(0, d, 2), *range(1, d, 2)]
+    assert torch.allclose(halves, wanted.double()[:, order], rtol=0, atol=1e-6)
 
 
 def test_learned_adds_its_row() -> None:
@@ -69,8 +73,40 @@ def test_rope_turns_each_half_against_the_other(theta: float) -> None:
             assert torch.allclose(got, wanted, rtol=0, atol=1e-6)
 
 
-def test_rope_scores_depend_on_the_distance_alone() -> None:
-    rope = RoPE(RoPEOptions(), make_site(d_model=12, n_heads=2))
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("width", [None, 2, 4, 6])
+def test_rope_pairs_as_its_options_say(layout: str, width: int | None) -> None:
+    options = RoPEOptions(theta=50.0, layout=layout, width=width)
+    rope, w = RoPE(options, make_site(d_model=12, n_heads=2)), width or 6
+    q = torch.randn(8, 2, 6, generator=torch.Generator().manual_seed(0)).double()
+    turned, same = rope.prepare(make_ctx(LENGTHS)).rotate(q, q)
+    assert torch.equal(turned, same) and torch.equal(turned[:, :, w:], q[:, :, w:])
+    for i in range(w // 2):
+        a, b = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, i + w // 2)
+        angle = torch.tensor(AT).double()[:, None] * 50.0 ** (-2 * i / w)
+        wanted = torch.complex(q[:, :, a], q[:, :, b]) * torch.polar(
+            torch.ones(8, 1).double(), angle
+        )
+        got = torch.complex(turned[:, :, a], turned[:, :, b])
+        assert torch.allclose(got, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("width,ok", [(3, False), (8, False), (6, True), (2, True)])
+def test_rope_refuses_a_width_that_is_odd_or_above_the_head(width: int, ok: bool) -> None:
+    asked = ["position=rope", f"position.width={width}", "model.d_model=14", "model.n_heads=2"]
+    if ok:
+        encoderkit.build(*asked)
+        return
+    with pytest.raises(ConfigError) as error:
+        encoderkit.build(*asked)
+    (fault,) = error.value.faults
+    assert fault.where == f"position.width={width}" and "14 / 2 is 7" in fault.problem
+    assert "Try position.width=2, or null" in fault.hint
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rope_scores_depend_on_the_distance_alone(layout: str) -> None:
+    rope = RoPE(RoPEOptions(layout=layout), make_site(d_model=12, n_heads=2))
     one = torch.randn(1, 2, 6).double().expand(9, 2, 6)
     q, k = rope.prepare(make_ctx([9])).rotate(one, one.flip(2))
     scores = torch.einsum("ihk,jhk->hij", q, k)

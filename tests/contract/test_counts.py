@@ -51,7 +51,7 @@ FORMULAS = {
         **dict.fromkeys(["none", "sinusoidal", "rope"], USUAL),
         "learned": USUAL + 512 * D,
     },
-    "init": dict.fromkeys(["xavier", "torch"], USUAL),
+    "init": dict.fromkeys(["xavier", "torch", "small"], USUAL),
     "model": {
         "tiny": USUAL,
         "small": 6 * (4 * 256**2 + 8 * 256**2 + 5 * 256 + 4 * 256) + 2 * 256,

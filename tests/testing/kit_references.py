@@ -162,6 +162,17 @@ def sinusoidal(bench, x, lengths):
     return no_position(bench, x + torch.stack(rows), lengths)
 
 
+def sinusoidal_half(bench, x, lengths):
+    d, rows = x.shape[1], []
+    sines = (d + 1) // 2
+    for length in lengths:
+        for p in range(length):
+            first = [math.sin(p / 10000 ** (2 * i / d)) for i in range(sines)]
+            second = [math.cos(p / 10000 ** (2 * i / d)) for i in range(d - sines)]
+            rows.append(torch.tensor(first + second, dtype=x.dtype))
+    return no_position(bench, x + torch.stack(rows), lengths)
+
+
 def learned(bench, x, lengths):
     at = [p for length in lengths for p in range(length)]
     return no_position(bench, x + torch.stack([bench.part.table.weight[p] for p in at]), lengths)
@@ -174,6 +185,21 @@ def rope(bench, x, lengths):
         turn = torch.tensor([[math.cos(z.imag), math.sin(z.imag)] for z in pairs], dtype=x.dtype)
         a, b = head[:half], head[half:]
         return torch.cat([a * turn[:, 0] - b * turn[:, 1], a * turn[:, 1] + b * turn[:, 0]])
+
+    return x + branch(bench, x, lengths, rotate)
+
+
+def rope_interleaved(bench, x, lengths):
+    """Each pair of neighbours is a complex number, times e^(i p theta^(-2j/K))."""
+
+    def rotate(head, p):
+        whole, kept = len(head), list(head)
+        for j in range(whole // 2):
+            angle = p * 10000.0 ** (-2 * j / whole)
+            a, b = head[2 * j], head[2 * j + 1]
+            kept[2 * j] = a * math.cos(angle) - b * math.sin(angle)
+            kept[2 * j + 1] = a * math.sin(angle) + b * math.cos(angle)
+        return torch.stack(kept)
 
     return x + branch(bench, x, lengths, rotate)
 

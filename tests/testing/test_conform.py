@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from kit_references import REFERENCES, rmsnorm
+from kit_references import REFERENCES, rmsnorm, rope_interleaved, sinusoidal_half
 
 from encoderkit.api import KINDS
 from encoderkit.errors import ConfigError
@@ -54,6 +54,12 @@ def test_every_kind_has_properties():
 
 
 TestRMSNorm = conformance("norm=rmsnorm", "norm.eps=1e-5")
+TestSinusoidalHalf = conformance(
+    "position=sinusoidal", "position.layout=half", reference=sinusoidal_half
+)
+TestRoPENeighbours = conformance(
+    "position=rope", "position.layout=interleaved", reference=rope_interleaved
+)
 TestOffset = conformance("norm=rmsnorm", "norm.offset=1", reference=partial(rmsnorm, offset=1))
 
 
