@@ -33,7 +33,8 @@ def test_the_rows_add_up_and_the_ffn_has_its_two_thirds() -> None:
         "ffn is mlp (act=gelu, width=null, bias=true, dropout=0.0):"
     )
     assert found.equation[6] == (
-        "N is rmsnorm (eps=1e-6): gain * x / sqrt(mean(x^2) + eps) over the channels of a token"
+        "N is rmsnorm (eps=1e-6, offset=0.0): "
+        "(offset + gain) * x / sqrt(mean(x^2) + eps) over the channels of a token"
     )
 
 
