@@ -126,12 +126,6 @@ PLACEMENTS = [
         "x + g * f(N(x)), a learned gain for each channel, a final norm",
         LayerScaleOptions,
     ),
-    Part(
-        "placement",
-        "rezero",
-        "encoderkit_builtin.placements:ReZero",
-        "x + a * f(x), a learned a that starts at 0; no norm, so `norm` has no effect",
-    ),
     Part("placement", "none", "encoderkit_builtin.placements:NoResidual", "N(f(x)), no residual"),
 ]
 

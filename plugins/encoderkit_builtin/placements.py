@@ -110,24 +110,6 @@ class LayerScale(Placement):
         return y
 
 
-class ReZero(Placement):
-    """x + a * f(x), with one learned a that starts at 0, and no norm (arXiv 2003.04887).
-
-    Shapes: x (N, D) -> (N, D)
-    """
-
-    equation = "x + a * f(x)"
-
-    def __init__(self, opts: Any, site: Site) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
-        """Return the new residual stream."""
-        y: Tensor = x + self.gain * f(x, ctx)
-        return y
-
-
 class NoResidual(Placement):
     """N(f(x)): a control that shows what the residual is worth.
 

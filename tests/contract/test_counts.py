@@ -31,7 +31,6 @@ FORMULAS = {
         "sandwich": USUAL + 2 * L * LAYERNORM,
         "reordered": USUAL,
         "layerscale": USUAL + 2 * L * D,
-        "rezero": USUAL - NORMS * LAYERNORM + 2 * L,
         "none": USUAL - LAYERNORM,
     },
     "ffn": {

@@ -124,11 +124,6 @@ def layerscale(bench, x, lengths):
     return x + torch.stack(scaled, 1)
 
 
-def rezero(bench, x, lengths):
-    pairs = zip(x, branch(bench, x, lengths), strict=True)
-    return torch.stack([a + b * bench.part.gain for a, b in pairs])
-
-
 def no_residual(bench, x, lengths):
     return plain_norm(branch(bench, x, lengths))
 
@@ -217,7 +212,6 @@ REFERENCES = {
     "placement=sandwich": sandwich,
     "placement=reordered": reordered,
     "placement=layerscale": layerscale,
-    "placement=rezero": rezero,
     "placement=none": no_residual,
     "ffn=mlp": mlp,
     "ffn=glu": glu,
