@@ -23,6 +23,10 @@ class Watch(TrainWatch):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Stop showing."""
+        self.close()
+
+    def close(self) -> None:
         """Leave nothing behind."""
 
 
@@ -44,12 +48,7 @@ class Bar(Watch):
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the bar."""
         self._progress.stop()
 

@@ -1,4 +1,4 @@
-"""Override strings to a `Config`, by Hydra's grammar and composition; no other file knows Hydra."""
+"""Override strings to a `Config`, by Hydra's grammar; only launch.py knows Hydra beside this file."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_dropout_is_keyed_by_the_micro_batch(trained: Trained, stand_in: Any) ->
 
 def test_a_device_that_is_not_there_is_refused(trained: Trained) -> None:
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("asks for CUDA where there is none, and here is one")
     with pytest.raises(ConfigError, match="^run.device=cuda: .* Try run.device=auto.$"):
         trained(None, run={"device": "cuda"})
     assert pick_device("auto").type == "cpu"
