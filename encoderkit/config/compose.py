@@ -1,4 +1,4 @@
-"""Override strings to a `Config`, by Hydra's grammar; only launch.py knows Hydra beside this file."""
+"""Override strings to a `Config`, by Hydra's grammar; launch.py alone knows Hydra besides."""
 
 from __future__ import annotations
 
