@@ -153,7 +153,8 @@ def test_sublayers_are_data() -> None:
     assert [list(layer) for layer in stack.layers] == [["ffn", "attention", "ffn_2"]] * 2  # type: ignore[call-overload]
     assert [list(layer) for layer in build("ffn=none").layers] == [["attention"]] * 3  # type: ignore[call-overload]
     x = torch.rand(2, 3, 64)
-    nothing = build("ffn=none", "attention=none", "position=none", "model.final_norm=false")
+    gone = ["ffn=none", "attention=none", "position=none", "norm=none"]
+    nothing = build(*gone, "model.final_norm=false")
     assert torch.equal(nothing(x), x)
 
 
@@ -273,7 +274,7 @@ class BreaksInit(Init):
         ("position", Breaks, "cannot be built: KeyError: 'width'"),
         ("init", BreaksInit, "cannot be built: ValueError: no"),
         ("ffn", NoNorm, "must be a class derived from encoderkit.nn.FFN"),
-        ("attention", "text", "must be a class derived from encoderkit.nn.Attention"),
+        ("attention", "text", "must be a class derived from encoderkit.nn.Mixer"),
     ],
 )
 def test_a_broken_part_is_named_with_its_owner(
