@@ -72,19 +72,28 @@ class Attention(Mixer):
         self.k = nn.Linear(d, groups * head, bias=opts.bias)
         self.v = nn.Linear(d, groups * head, bias=opts.bias)
         self.out = nn.Linear(d, d, bias=opts.bias)
+        self.per_head = qk_norm == "head"
         self.q_norm, self.k_norm = _qk_norms(site, qk_norm, head, groups * head)
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the mixed tokens."""
         n, held = x.shape[0], self.heads // self.share
-        q = self.q_norm(self.q(x), ctx).view(n, self.heads, self.width)  # (N, H, K)
-        k = self.k_norm(self.k(x), ctx).view(n, held, self.width)  # (N, H/share, K)
+        q = self.normed(self.q_norm, self.q(x), ctx).view(n, self.heads, self.width)  # (N, H, K)
+        k = self.normed(self.k_norm, self.k(x), ctx).view(n, held, self.width)  # (N, H/share, K)
         v = self.v(x).view(n, held, self.width)  # (N, H/share, K)
         q, k = ctx.pos[self.position].rotate(q, k)
         if self.share > 1:
             k, v = (t.repeat_interleave(self.share, 1) for t in (k, v))  # (N, H, K)
         y: Tensor = self.out(self.attend(q, k, v, ctx).flatten(1))  # (N, D)
         return y
+
+    def normed(self, norm: Norm, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return queries or keys, normalised head by head or all channels together.
+
+        Shapes: x (N, H K) -> (N, H K)
+        """
+        rows = x.view(-1, self.width) if self.per_head else x  # (N H, K)
+        return norm(rows, ctx).view(x.shape)  # (N, H K)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
         """Return, for each query, the mean of its sequence's values, weighted by attention.
@@ -99,23 +108,6 @@ class Attention(Mixer):
         return found
 
 
-class PerHead(Norm):
-    """A norm over each head of the channels by itself.
-
-    Shapes: x (N, H K) -> (N, H K)
-    """
-
-    def __init__(self, norm: Norm, width: int) -> None:
-        super().__init__()
-        self.norm = norm
-        self.width = width
-
-    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
-        """Return the channels, normalised head by head."""
-        heads = x.reshape(-1, self.width)  # (N H, K)
-        return self.norm(heads, ctx).view(x.shape)  # (N, H K)
-
-
 def _qk_norms(site: Site, over: str, head: int, keys: int) -> tuple[Norm, Norm]:
     """Return the norms after q and k.
 
@@ -128,7 +120,7 @@ def _qk_norms(site: Site, over: str, head: int, keys: int) -> tuple[Norm, Norm]:
     if isinstance(norms[0], NoNorm):
         where = f"attention.qk_norm={over}"
         raise ConfigError([Fault(where, "has no effect with norm=none.", "Choose a norm.")])
-    return norms if wide else (PerHead(norms[0], head), PerHead(norms[1], head))
+    return norms
 
 
 def by_sequence(
