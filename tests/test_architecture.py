@@ -28,7 +28,7 @@ FLOORS = [
     ["encoderkit.nn.stack", "encoderkit.nn.init", "encoderkit.nn.cost"],
     ["encoderkit.nn.model"],
     ["encoderkit.nn.build"],
-    ["encoderkit.nn.explain", "encoderkit.nn.weights"],
+    ["encoderkit.nn.explain", "encoderkit.nn.difference", "encoderkit.nn.weights"],
     ["encoderkit.nn"],
     ["encoderkit.data"],
     ["encoderkit.train"],
