@@ -31,6 +31,8 @@ def run(arguments: list[str]) -> int:
         print(" ".join(name for name in COMMANDS if name.startswith(typed)))
     elif words[1] in WITH_OVERRIDES:
         directories, others = _config_dirs(words[2:])
+        if "--diff" in others:  # a second configuration begins there
+            others = others[others.index("--diff") + 1 :]
         line = " ".join([words[0], *others])
         os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
         answer = io.StringIO()
