@@ -43,7 +43,7 @@ LOCAL = {
         *["encoderkit.nn", "encoderkit.data", "encoderkit.train", "encoderkit.testing"],
         *PACKAGES[1:],
     ],
-    "hydra": ["encoderkit.config.compose", "encoderkit.config.launch"],
+    "hydra": ["encoderkit.config.words", "encoderkit.config.compose", "encoderkit.config.launch"],
     "omegaconf": ["encoderkit.config"],
     "pluggy": ["encoderkit.api", "encoderkit.plugins"],
     "rich": ["encoderkit.cli"],

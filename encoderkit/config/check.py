@@ -95,6 +95,18 @@ def _model_parts(
     return rest, (rules, None if norm is None else choose("norm", norm, "model.embed_norm"))
 
 
+def checked_settings(group: str, node: Any) -> Options:
+    """Return the options of one group of settings.
+
+    Errors: ConfigError with all faults.
+    """
+    faults: list[Fault] = []
+    found = _fill(SETTINGS[group], node, group, f"the {group} settings", faults)
+    if found is None:
+        raise ConfigError(faults)
+    return found
+
+
 def _unknown_key(key: str, value: Any) -> Fault:
     where = f"{key}={show(value)}"
     if key == "experiment":

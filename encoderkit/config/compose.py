@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +11,8 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from hydra.version import VersionBase
@@ -26,38 +21,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS
 from encoderkit.config.check import (
-    DEEPEST,
     SCHEMA,
     SEEDS,
     SHORT,
-    code_faults,
     inspect,
     plain,
     show,
-    unknown_choice,
 )
-from encoderkit.config.overrides import Origin, cause, leaves, quoted, refused, resolved, several
+from encoderkit.config.overrides import Origin, cause, leaves, quoted, resolved, several
 from encoderkit.config.presets import Presets, defaults_of, node
 from encoderkit.config.schema import SETTINGS, Config
-from encoderkit.errors import ConfigError, Fault, nearest
+from encoderkit.config.words import Words, is_group, is_listed
+from encoderkit.errors import ConfigError, Fault
 from encoderkit.registry import GROUPS, Entry, Registry, conf_dir
 
-TEXTS = ("sweep.baseline", "sweep.dir", "sweep.name")  # taken as typed, whatever is in them
-MOST_POINTS = 100_000
 _ONE_AT_A_TIME = threading.RLock()  # Hydra's state is global; threads take turns
 VERSION_BASE = "1.3" if hydra.__version__ < "1.4" else None
-
-
-class _Groups:
-    """What Hydra's glob asks for: the choices of a group."""
-
-    def __init__(self, presets: Presets) -> None:
-        self._presets = presets
-
-    def get_group_options(
-        self, group_name: str, results_filter: ObjectType | None = None, **_: Any
-    ) -> list[str]:
-        return list(self._presets.groups.get(group_name, {}))
 
 
 class Composer:
@@ -66,7 +45,7 @@ class Composer:
     def __init__(self, registry: Registry, config_dirs: Sequence[Path] = ()) -> None:
         self.registry = registry
         self.presets = Presets(registry, config_dirs)
-        self._parser = OverridesParser.create(config_loader=_Groups(self.presets))  # type: ignore[arg-type]
+        self._words = Words(self.presets)
         self._trees: dict[tuple[str, ...], DictConfig] = {}
         self._session = _hydra_session(self.presets)
 
@@ -82,10 +61,10 @@ class Composer:
 
         Errors: ConfigError with every fault of the overrides and of the values they lead to.
         """
-        parsed, faults = self._parse(overrides)
+        parsed, faults = self._words.parse(overrides)
         lost = {f.group for f in faults if f.where.partition("=")[0] in GROUPS}
         faults += [
-            several(i.input_line or "", _is_listed(i)) for i in parsed if i.is_sweep_override()
+            several(i.input_line or "", is_listed(i)) for i in parsed if i.is_sweep_override()
         ]
         points = [item for item in parsed if not item.is_sweep_override()]
         lost |= {item.key_or_group for item in parsed if item.is_sweep_override()}
@@ -99,143 +78,52 @@ class Composer:
             raise ConfigError(list(dict.fromkeys(faults)))
         return config
 
-    def expand(self, overrides: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the grid that the overrides span, one tuple of plain overrides for each point.
+    def columns(self, overrides: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return each override with its values, as plain overrides; an axis has several.
 
-        Axes come from the overrides (`norm=layernorm,rmsnorm`, `choice`, `range`, `glob`) and from
-        `hydra.sweeper.params` of a chosen experiment.
+        Axes are `norm=layernorm,rmsnorm`, `choice`, `range` and `glob`; `spelled` adds those of an
+        experiment.
 
         Errors: ConfigError with every override that is malformed or spans nothing.
         """
-        parsed, faults = self._parse(self.spelled(overrides))
-        columns: list[list[str]] = []
+        parsed, faults = self._words.parse(overrides)
+        columns = []
         for item in parsed:
-            values = self._values(item, faults)
-            columns.append([f"{item.key_or_group}={value}" for value in values])
-        if math.prod(map(len, columns)) > MOST_POINTS:
-            axes = " ".join(i.input_line or "" for i in parsed if i.is_sweep_override())
-            problem = f"spans more than the {MOST_POINTS} points that can be planned."
-            faults.append(Fault(axes, problem, "Take fewer values."))
+            values = self._words.values(item, faults)
+            columns.append(tuple(f"{item.key_or_group}={value}" for value in values))
         if faults:  # then those of the values that stand alone belong in the same message
             try:
                 self.configure([i.input_line or "" for i in parsed if not i.is_sweep_override()])
             except ConfigError as error:
                 faults += [fault for fault in error.faults if fault not in faults]
             raise ConfigError(faults)
-        return [tuple(dict.fromkeys(point)) for point in itertools.product(*columns)]
+        return columns
 
-    def axes(self, overrides: Sequence[str]) -> list[str]:
-        """Return the keys that vary in the grid, in the order they were given."""
-        parsed, _ = self._parse(self.spelled(overrides))
-        return [item.key_or_group for item in parsed if item.is_sweep_override()]
+    def values(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Return the resolved values of one point, unchecked; what cannot be resolved is left out.
+
+        A place without a value of its own, such as an option that the part lacks, is there too.
+        """
+        parsed, _ = self._words.parse(overrides)
+        tree, _ = self._tree([item for item in parsed if not item.is_sweep_override()], set())
+        return tree
 
     def origins(self, overrides: Sequence[str]) -> list[Origin]:
         """Return every leaf of a request's resolved configuration with the place that set it."""
         values = dict(leaves(plain(self.configure(overrides))))
-        parsed, _ = self._parse(overrides)
+        parsed, _ = self._words.parse(overrides)
         sources = dict.fromkeys(values, "default")
-        sources |= self._file_origins([i.input_line or "" for i in parsed if _is_group(i)])
-        sources |= {i.key_or_group: "command line" for i in parsed if not _is_group(i)}
-        sources |= {f"{i.key_or_group}.part": "command line" for i in parsed if _is_group(i)}
+        sources |= self._file_origins([i.input_line or "" for i in parsed if is_group(i)])
+        sources |= {i.key_or_group: "command line" for i in parsed if not is_group(i)}
+        sources |= {f"{i.key_or_group}.part": "command line" for i in parsed if is_group(i)}
         first, *others = SEEDS
         sources |= {name: first for name in others if sources[name] == "default"}
         return [Origin(path, value, sources[path]) for path, value in values.items()]
 
-    def _parse(self, overrides: Sequence[str]) -> tuple[list[Override], list[Fault]]:
-        """Return the well-formed overrides and a fault for each of the others."""
-        parsed: list[Override] = []
-        faults: list[Fault] = []
-        given: dict[str, str] = {}
-        for text in overrides:
-            key, equals, value = text.partition("=")
-            if key in TEXTS and value != "null" and value[:1] not in ("'", '"', "$"):
-                value = quoted(value)
-            try:
-                (item,) = self._parser.parse_overrides([f"{SHORT.get(key, key)}{equals}{value}"])
-            except (HydraException, ValueError, RecursionError) as error:
-                faults.append(refused(text, error))
-                continue
-            before = given.setdefault(item.key_or_group, text)
-            found = (
-                self._form_faults(item)
-                if before == text
-                else [
-                    Fault(text, f"{item.key_or_group} was given before, as {before}.", "Keep one.")
-                ]
-            )
-            parsed += [] if found else [item]
-            faults += found
-        return parsed, faults
-
-    def _form_faults(self, item: Override) -> list[Fault]:
-        """Return what is wrong with an override's form, or with its choice."""
-        fault = self._form_fault(item)
-        if fault or item.is_sweep_override() or not _is_group(item):
-            return [fault] if fault else []
-        group, name = item.key_or_group, item.value()
-        known = list(self.presets.groups[group])
-        if not isinstance(name, str) or name not in known:
-            return [unknown_choice(group, name, known, self.registry)]
-        broken = self.presets.faults(group, name)
-        return [Fault(f"{group}={name}", f"{f.where}: {f.problem}", f.hint) for f in broken]
-
-    def _form_fault(self, item: Override) -> Fault | None:
-        """Return what is wrong with an override's form."""
-        key = item.key_or_group
-        line = item.input_line or key
-        if item.is_add() or item.is_force_add():
-            bare = line.lstrip("+")
-            problem = "'+' would add a key, and only keys that a part declares have an effect."
-            known = self._known_keys(key)
-            hint = f"Type {bare}." if key in known else nearest(key, known)
-            return Fault(line, problem, hint or "`encoderkit show` lists the keys.")
-        if item.is_delete():
-            return Fault(line, "nothing can be deleted.", "Choose `none` where a kind has it.")
-        if item.package is not None or item.is_hydra_override():
-            problem = "packages and hydra.* belong to `encoderkit train -m` alone."
-            return Fault(line, problem, "Remove it.")
-        if key.endswith(".part"):
-            kind = key.removesuffix(".part")
-            hint = f"Choose with {kind}={line.partition('=')[2]}."
-            return Fault(line, "is read-only.", hint)
-        if key.count(".") > DEEPEST:
-            return Fault(line, f"is nested more than {DEEPEST} levels deep.", "Remove it.")
-        code = [] if item.is_sweep_override() else code_faults({key: item.value()})
-        return code[0] if code else None
-
-    def _known_keys(self, key: str) -> list[str]:
-        """Return every key that could stand where `key` stands."""
-        group = key.partition(".")[0]
-        options = [e.part.options for e in self.registry if e.part.kind == group]
-        options += [SETTINGS[group]] if group in SETTINGS else []
-        return [f"{group}.{name}" for o in options for name in defaults_of(o)] + list(GROUPS)
-
-    def _values(self, item: Override, faults: list[Fault]) -> list[str]:
-        """Return the values of an override as text; a value that does not vary is one."""
-        line = item.input_line or ""
-        if not item.is_sweep_override():
-            return [line.partition("=")[2]]
-        if item.is_interval_sweep():
-            faults.append(Fault(line, "an interval has no points.", "Use range(start,stop,step)."))
-            return []
-        strings = itertools.islice(item.sweep_string_iterator(), MOST_POINTS + 1)
-        values = list(dict.fromkeys(strings))
-        if not values:
-            known = ", ".join(self.presets.groups.get(item.key_or_group, {}))
-            faults.append(Fault(line, "matches nothing.", f"There are {known}." if known else ""))
-        if _is_group(item):
-            known_choices = list(self.presets.groups[item.key_or_group])
-            for value in values:
-                if value not in known_choices:
-                    faults.append(
-                        unknown_choice(item.key_or_group, value, known_choices, self.registry)
-                    )
-        return values
-
     def spelled(self, overrides: Sequence[str]) -> list[str]:
         """Return the overrides with the axes of their experiment before them."""
         names = [text for text in overrides if text.startswith("experiment=")]
-        if not names or self._parse(names)[1]:
+        if not names or self._words.parse(names)[1]:
             return list(overrides)
         whole = self.compose(tuple(dict.fromkeys(names)))
         given = {SHORT.get(key, key) for key in (text.partition("=")[0] for text in overrides)}
@@ -248,7 +136,7 @@ class Composer:
         self, items: Sequence[Override], lost: set[str]
     ) -> tuple[dict[str, Any], list[Fault]]:
         """Return the merged and resolved tree of well-formed overrides, with what went wrong."""
-        choices = {item.key_or_group: item for item in items if _is_group(item)}
+        choices = {item.key_or_group: item for item in items if is_group(item)}
         # An experiment may change what its choices hold, and so it needs Hydra for each of them.
         asked = choices if "experiment" in choices else {}
         groups = tuple(sorted(item.input_line or "" for item in asked.values()))
@@ -262,7 +150,7 @@ class Composer:
             tree[group] = self.presets.read(group, str(item.value()))
         faults: list[Fault] = []
         for item in items:
-            if _is_group(item) or item.key_or_group.partition(".")[0] in lost:
+            if is_group(item) or item.key_or_group.partition(".")[0] in lost:
                 continue
             try:
                 OmegaConf.update(tree, item.key_or_group, item.value(), force_add=True)
@@ -335,15 +223,6 @@ class Composer:
             usual = choices[kind] == self.presets.default(kind)
             origins[f"{kind}.part"] = "config.yaml" if usual else f"experiment={experiment}"
         return origins
-
-
-def _is_group(item: Override) -> bool:
-    return item.key_or_group in GROUPS
-
-
-def _is_listed(item: Override) -> bool:
-    """Tell whether an override is a,b where a list or a text may have been meant."""
-    return item.value_type == ValueType.SIMPLE_CHOICE_SWEEP and not _is_group(item)
 
 
 def _params(whole: DictConfig) -> dict[str, Any]:

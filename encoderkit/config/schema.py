@@ -112,6 +112,15 @@ class SweepOptions(Options):
         None, "the variant that others are compared with; null is the first"
     )
     timeout: float | None = option(None, "seconds after which a cell is ended", above=0)
+    zip: list[str] = option([], "axes that move together, each item such as norm+placement")
+    one_at_a_time: bool = option(
+        False, "vary one axis at a time, the others at their first values, in place of a grid"
+    )
+    also: list[str] = option([], "further grids, each item such as 'norm=rmsnorm ffn=relu,gelu'")
+    optional: list[str] = option([], "keys that are set only where a variant's part has them")
+    exclude: list[str] = option(
+        [], "points to leave out, each item such as 'norm=batchnorm placement!=pre'"
+    )
 
 
 @dataclass(slots=True, kw_only=True)

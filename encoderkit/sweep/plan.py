@@ -17,6 +17,7 @@ from encoderkit.plugins import registry
 from encoderkit.sweep import axes, git, record, store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.draft import Draft, Tasks
+from encoderkit.sweep.grid import grid
 
 _OWN = frozenset({"tree", "parts", "task", "git"})  # what a cell's own files say at length
 
@@ -69,11 +70,11 @@ def plan(overrides: Sequence[str], *, config_dirs: Sequence[Path] = (), command:
     Errors: ConfigError with all faults of all cells; those of some cells only name them.
     """
     with Composer(registry(), config_dirs) as composer:
-        keys = composer.axes(overrides)
-        points = composer.expand(overrides)
+        spanned = grid(composer, overrides)
+        keys = spanned.axes
         _refuse_runner_axes(keys)
         draft = Draft(composer, config_dirs)
-        for point in points:
+        for point in spanned.points:
             draft.add(point, axes.label(point, keys))
     cells, sweep = draft.finish(), draft.sweep
     labels = list(dict.fromkeys(cell.label for cell in cells))
