@@ -7,7 +7,7 @@ import dataclasses
 import json
 
 from encoderkit.cli.arguments import parser as overrides_parser
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import report_plugins
 from encoderkit.config.request import configure
 
 
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the equations and the table."""
-    report_broken_plugins()
+    report_plugins(arguments)
     config = configure(*arguments.overrides, config_dirs=arguments.config_dir)
     from encoderkit.nn.explain import explain  # imports torch, so only once the request is right
 

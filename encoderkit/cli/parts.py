@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from encoderkit.api import KINDS, Options, Range
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import add_strict, report_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
@@ -42,12 +42,13 @@ def parser() -> argparse.ArgumentParser:
         "overrides", nargs="*", metavar="KEY=VALUE", help="after check: a part and its options"
     )
     made.add_argument("--json", action="store_true", help="print JSON")
+    add_strict(made)
     return made
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    report_broken_plugins()
+    report_plugins(arguments)
     if arguments.kind == "check":
         from encoderkit.cli import check
 

@@ -37,7 +37,7 @@ from encoderkit.config.check import (
     unknown_choice,
 )
 from encoderkit.config.overrides import Origin, cause, leaves, quoted, refused, resolved, several
-from encoderkit.config.presets import Presets, defaults_of, node
+from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import GROUPS, Entry, Registry, conf_dir
@@ -277,7 +277,10 @@ class Composer:
                 "config", [*self._search_path(), *words], return_hydra_config=True
             )
         except Exception as error:  # Hydra's, yaml's, the file system's, RecursionError
-            raise ConfigError([Fault(where, f"{cause(error)}.")]) from error
+            said = str(error)
+            clashes = [c for c in self.registry.clashes.values() if f"'{c.group}/{c.name}'" in said]
+            hint = str(clashes[0]) if clashes else ""
+            raise ConfigError([Fault(where, f"{cause(error)}.", hint)]) from error
         choices = whole.hydra.runtime.choices
         faults = [
             fault
@@ -352,18 +355,20 @@ def _settings_of_hydra(whole: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in leaves(tree) if not key.startswith(facts)}
 
 
-def publish(registry: Registry) -> None:
-    """Put one node for each part, and the settings' defaults, where Hydra finds them."""
+def publish(presets: Presets) -> None:
+    """Put parts, plugins' presets, and the settings' defaults, where Hydra finds them."""
     store = ConfigStore.instance()
-    for entry in registry:
-        store.store(group=entry.part.kind, name=entry.part.name, node=node(entry))
+    for group, name, values in presets.published():
+        *folder, last = name.split("/")
+        package = "_global_" if group == "experiment" else group
+        store.store(group="/".join([group, *folder]), name=last, node=values, package=package)
     settings = {group: defaults_of(options) for group, options in SETTINGS.items()}
     seeds = dict(zip(SEEDS, (0, "${seed}", "${seed}"), strict=True))
     store.store(name="schema", node={"schema": SCHEMA, **settings, **seeds})
 
 
 @contextmanager
-def borrowed(registry: Registry) -> Iterator[None]:
+def borrowed(presets: Presets) -> Iterator[None]:
     """Publish our nodes in Hydra's global state, alone; afterwards it is as it was."""
     with _ONE_AT_A_TIME:
         held = GlobalHydra.instance().hydra
@@ -371,8 +376,8 @@ def borrowed(registry: Registry) -> Iterator[None]:
         searched = list(Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin])
         store = ConfigStore.instance()
         nodes = store.repo
-        store.repo = {key: value for key, value in nodes.items() if key not in KINDS}
-        publish(registry)
+        store.repo = {key: value for key, value in nodes.items() if key not in GROUPS}
+        publish(presets)
         GlobalHydra.instance().clear()
         try:
             yield
@@ -386,7 +391,7 @@ def borrowed(registry: Registry) -> Iterator[None]:
 @contextmanager
 def _hydra_session(presets: Presets) -> Iterator[None]:
     with (
-        borrowed(presets.registry),
+        borrowed(presets),
         hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE),
     ):
         yield
