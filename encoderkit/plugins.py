@@ -20,7 +20,7 @@ from encoderkit.ambient import unchanged
 from encoderkit.api import KINDS, VERSION, Hooks, Options, Part, Range, Traits, fit, is_option_type
 from encoderkit.errors import ConfigError, Fault, PluginError
 from encoderkit.registry import (
-    NOT_TEXT,
+    NAME_RULE,
     Choice,
     Clash,
     Entry,
@@ -28,12 +28,12 @@ from encoderkit.registry import (
     Problem,
     Registry,
     conf_dir,
+    is_part_name,
     preset_files,
 )
 
 GROUP = "encoderkit.plugins"
 BUILT_IN = Owner("encoderkit", encoderkit.__version__)
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TARGET = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _HOOKS = [name for name in vars(Hooks) if not name.startswith("__")]
 
@@ -233,11 +233,8 @@ def _check_part(part: Any, taken: Mapping[Choice, str]) -> None:
     where = f"{part.kind}={part.name}"
     if part.kind not in KINDS:
         raise PluginError(f"{where}: the kind must be one of {', '.join(KINDS)}")
-    if not _NAME.fullmatch(str(part.name)) or part.name in NOT_TEXT:
-        raise PluginError(
-            f"{where}: a name is lower-case letters, digits and underscores, "
-            f"and none of {', '.join(NOT_TEXT)}"
-        )
+    if not is_part_name(str(part.name)):
+        raise PluginError(f"{where}: {NAME_RULE}")
     if part.target is not None and not _TARGET.fullmatch(str(part.target)):
         raise PluginError(f"{where}: the target must be 'module:attribute', not {part.target!r}")
     if part.target is None and part.kind not in ("attention", "ffn"):

@@ -24,6 +24,8 @@ NOT_TEXT = ("true", "false", "null", "nan", "inf")  # what an override reads as 
 Choice = tuple[str, str]  # a group and a name in it: norm, rmsnorm
 # Modules of parts whose import changed the process's state, and how: it happens only once.
 _REFUSED: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
+NAME_RULE = f"a name is lower-case letters, digits and underscores, none of {', '.join(NOT_TEXT)}"
+_PART = re.compile(r"[a-z][a-z0-9_]*")
 _PRESET = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -139,6 +141,11 @@ class Registry:
     def __iter__(self) -> Iterator[Entry]:
         """Yield all parts, kind by kind."""
         return iter(sorted(self.entries.values(), key=lambda e: KINDS.index(e.part.kind)))
+
+
+def is_part_name(text: str) -> bool:
+    """Tell whether a part may have this name."""
+    return bool(_PART.fullmatch(text)) and text not in NOT_TEXT
 
 
 def conf_dir() -> Path:

@@ -134,7 +134,7 @@ def raising():
         (shipping("/no/such/place"), "/no/such/place: there is no such directory"),
         (module([part(), part()]), "norm=mine is already the name of this plugin's a:B"),
         (module([part(name=None)]), "norm=None: a name is lower-case"),
-        (module([part(name="null")]), "and none of true, false, null, nan, inf"),
+        (module([part(name="null")]), "underscores, none of true, false, null, nan, inf"),
         (module([part(target=3)]), "'module:attribute', not 3"),
         (module([part(summary=None)]), "the summary must be a line of text, not None"),
         (module([part(traits=None)]), "the traits must be a Traits, not None"),
