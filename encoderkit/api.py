@@ -25,6 +25,9 @@ Kind = Literal["norm", "placement", "ffn", "attention", "position", "init", "tas
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Layout = Literal["packed", "dense"]
+Capability = Literal["rotation", "bias", "window", "softcap", "dropout", "weights"]
+Device = Literal["cpu", "cuda"]
+Precision = Literal["float64", "float32", "bfloat16", "float16"]
 
 hookspec = pluggy.HookspecMarker("encoderkit")
 hookimpl = pluggy.HookimplMarker("encoderkit")
@@ -142,13 +145,16 @@ def option(
     below: float | None = None,
     at_most: float | None = None,
     choices: tuple[str, ...] | None = None,
+    needs: Capability | None = None,
 ) -> Any:
     """Declare one option: its default, its line of documentation and its range.
 
     A default of `...` makes the option required. Lists and mappings are copied for each instance.
+    `needs` is what an attention must be able to do (`Traits.serves`) once the option is set to
+    anything but null, false or 0.
     """
     allowed = Range(above, at_least, below, at_most, choices)
-    about = {"doc": doc, "range": allowed}
+    about = {"doc": doc, "range": allowed, "needs": needs}
     if default is ...:
         return field(metadata=about)
     if isinstance(default, list | dict):
@@ -172,7 +178,12 @@ class Traits:
     min_tokens_in_train: int = 1  # fewer are refused with an InputError
     order_aware: bool = False  # depends on the order of a sequence's tokens
     absolute: bool = False  # depends on where a sequence's positions start
-    ignores_position: bool = False  # attention: position parts that turn q and k have no effect
+    needs: frozenset[Capability] = frozenset()  # position: what the attention must be able to do
+    # Attention: what it can do. rotation: turned q and k; bias: what positions add to the scores;
+    # weights: it records them.
+    serves: frozenset[Capability] = frozenset({"rotation"})
+    devices: frozenset[Device] = frozenset({"cpu", "cuda"})
+    precisions: frozenset[Precision] = frozenset({"float64", "float32", "bfloat16", "float16"})
     own_maths: bool = False  # attention: something else than softmax(q k^T / sqrt(K)) v
     approximate: float = 0.0  # the largest difference to its reference, in float64
     differentiable: bool = True

@@ -25,6 +25,7 @@ FLOORS = [
     ["encoderkit.config"],
     ["encoderkit.nn.context", "encoderkit.nn.site"],
     ["encoderkit.nn.base"],
+    ["encoderkit.nn.attention"],
     ["encoderkit.nn.stack", "encoderkit.nn.init", "encoderkit.nn.cost"],
     ["encoderkit.nn.model"],
     ["encoderkit.nn.build"],

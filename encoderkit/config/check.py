@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from encoderkit.api import KINDS, Options, Range, fit
-from encoderkit.config.schema import SETTINGS, Chosen, Config, SweepOptions
+from encoderkit.config.layers import layer_faults, read_rules
+from encoderkit.config.needs import conflicts
+from encoderkit.config.schema import (
+    SETTINGS,
+    Chosen,
+    Config,
+    ModelOptions,
+    Rule,
+    SweepOptions,
+)
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import Registry
 
 SCHEMA = 1
 SEEDS = ("seed", "seed_init", "seed_data")
-SUBLAYERS = ("attention", "ffn")
 SHORT = {"seeds": "sweep.seeds", "jobs": "sweep.jobs"}
 CODE = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")  # what Hydra would call
 MOST_SEEDS = 1000
@@ -47,15 +55,44 @@ def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None,
     for kind in KINDS:
         values[kind] = _choose(kind, tree.get(kind, {}), registry, faults)
     for group, options in SETTINGS.items():
-        label = f"the {group} settings"
-        values[group] = _fill(options, tree.get(group, {}), group, label, faults)
+        given, label = tree.get(group, {}), f"the {group} settings"
+        if group == "model" and isinstance(given, Mapping):
+            given, parts = _model_parts(given, values, registry, faults)
+        values[group] = _fill(options, given, group, label, faults)
     for key in tree:
         if key not in (*KINDS, *SETTINGS, *SEEDS, "schema", *CODE):
             faults.append(_unknown_key(str(key), tree[key]))
     if faults:
         return None, faults
     config = Config(**values)
-    return (None, wrong) if (wrong := _consistent(config)) else (config, [])
+    config.model.layers, config.model.embed_norm = parts
+    wrong = _consistent(config)
+    wrong = wrong or conflicts(config, registry)
+    return (None, wrong) if wrong else (config, [])
+
+
+def _model_parts(
+    node: Mapping[str, Any], values: Mapping[str, Any], registry: Registry, faults: list[Fault]
+) -> tuple[dict[str, Any], tuple[list[Rule], Chosen | None]]:
+    """Return the model's node without the parts that are chosen inside it, and those parts.
+
+    They are a choice, a mapping with `part`, or options that change the part chosen above.
+    """
+
+    def choose(kind: str, given: Any, path: str) -> Chosen | None:
+        base: Chosen | None = values[kind]
+        if isinstance(given, str):
+            given = {"part": given}
+        if isinstance(given, Mapping) and "part" not in given:
+            if base is None:
+                return None  # its fault is named above
+            given = {"part": base.entry.part.name, **dataclasses.asdict(base.options), **given}
+        return _choose(kind, given, registry, faults, path)
+
+    rest = dict(node)
+    rules = read_rules(rest.pop("layers", []), choose, faults)
+    norm = rest.pop("embed_norm", None)
+    return rest, (rules, None if norm is None else choose("norm", norm, "model.embed_norm"))
 
 
 def _unknown_key(key: str, value: Any) -> Fault:
@@ -86,21 +123,25 @@ def code_faults(tree: Any, path: str = "", depth: int = 0) -> list[Fault]:
     return found
 
 
-def _choose(kind: str, node: Any, registry: Registry, faults: list[Fault]) -> Chosen | None:
+def _choose(
+    kind: str, node: Any, registry: Registry, faults: list[Fault], path: str = ""
+) -> Chosen | None:
     """Return the part that a node such as {part: rmsnorm, eps: 1e-5} names, with its options."""
+    path = path or kind
     if not isinstance(node, Mapping):
         problem = "must be a choice, or a mapping with `part`."
         hint = f"In a file, write `defaults: [override /{kind}: {node}]`."
-        known = (kind, str(node)) in registry.entries
-        faults.append(Fault(f"{kind}={show(node)}", problem, hint if known else ""))
+        known = path == kind and (kind, str(node)) in registry.entries
+        faults.append(Fault(f"{path}={show(node)}", problem, hint if known else ""))
         return None
     name = node.get("part")
     if not isinstance(name, str) or (kind, name) not in registry.entries:
-        faults.append(unknown_choice(kind, name, registry.names(kind), registry))
+        fault = unknown_choice(kind, name, registry.names(kind), registry)
+        faults.append(dataclasses.replace(fault, where=f"{path}={show(name)}"))
         return None
     entry = registry.entries[(kind, str(name))]
     own = {key: value for key, value in node.items() if key != "part"}
-    options = _fill(entry.part.options, own, kind, f"{name}, {entry.owner}", faults)
+    options = _fill(entry.part.options, own, path, f"{name}, {entry.owner}", faults)
     return None if options is None else Chosen(entry, options)
 
 
@@ -208,11 +249,7 @@ def _consistent(config: Config) -> list[Fault]:
         where = f"model.n_heads={model.n_heads}"
         problem = f"must divide model.d_model={model.d_model}."
         faults.append(Fault(where, problem, f"Try model.n_heads={close}."))
-    for name in model.sublayers:
-        if name not in SUBLAYERS:
-            allowed = f"a sublayer is one of {', '.join(SUBLAYERS)}, not {name}."
-            hint = "Try model.sublayers=[attention,ffn]."
-            faults.append(Fault(f"model.sublayers={show(model.sublayers)}", allowed, hint))
+    faults += layer_faults(config)
     if train.accumulate > train.batch:
         where = f"train.accumulate={train.accumulate}"
         problem = f"must be at most train.batch={train.batch}: a micro-batch needs a sequence."
@@ -253,11 +290,27 @@ def _sweep_faults(sweep: SweepOptions) -> list[Fault]:
 def plain(config: Config) -> dict[str, Any]:
     """Return a configuration as nested plain values: what config.yaml holds, and `check` reads."""
     tree: dict[str, Any] = {"schema": SCHEMA}
-    for kind in KINDS:
-        chosen: Chosen = getattr(config, kind)
-        tree[kind] = {"part": chosen.entry.part.name, **dataclasses.asdict(chosen.options)}
-    tree |= {group: dataclasses.asdict(getattr(config, group)) for group in SETTINGS}
+    tree |= {kind: _node(getattr(config, kind)) for kind in KINDS}
+    tree |= {group: settings(getattr(config, group)) for group in SETTINGS}
     return tree | {seed: getattr(config, seed) for seed in SEEDS}
+
+
+def settings(options: Options) -> dict[str, Any]:
+    """Return the options of a group of settings as plain values."""
+    if not isinstance(options, ModelOptions):
+        return dataclasses.asdict(options)
+    tree = dataclasses.asdict(dataclasses.replace(options, layers=[], embed_norm=None))
+    for rule in options.layers:
+        slot = {} if rule.slot is None else {"slot": rule.slot}
+        parts = {kind: _node(chosen) for kind, chosen in rule.parts.items()}
+        tree["layers"].append({"at": rule.at, **slot, **parts})
+    if options.embed_norm is not None:
+        tree["embed_norm"] = _node(options.embed_norm)
+    return tree
+
+
+def _node(chosen: Chosen) -> dict[str, Any]:
+    return {"part": chosen.entry.part.name, **dataclasses.asdict(chosen.options)}
 
 
 def show(value: Any, depth: int = 0, most: int = 60) -> str:

@@ -91,6 +91,8 @@ class Composer:
         lost |= {item.key_or_group for item in parsed if item.is_sweep_override()}
         tree, more = self._tree(points, lost)
         faults += more
+        if "model" in tree:
+            tree["model"] = self.presets.opened(tree["model"])
         config, wrong = inspect(tree, self.registry)
         faults += [f for f in wrong if f.group not in lost]
         if faults or config is None:

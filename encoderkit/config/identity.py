@@ -8,6 +8,7 @@ from typing import Any
 
 from encoderkit.api import KINDS
 from encoderkit.config.check import plain
+from encoderkit.config.layers import chosen_of
 from encoderkit.config.schema import Chosen, Config
 
 
@@ -21,18 +22,21 @@ def semantic(config: Config) -> dict[str, Any]:
 
 
 def part_versions(config: Config) -> dict[str, dict[str, str]]:
-    """Return, for each kind, the part with its distribution, version and source hash."""
+    """Return, for each choice, the part with its distribution, version and source hash."""
     versions: dict[str, dict[str, str]] = {}
     for kind in KINDS:
-        chosen: Chosen = getattr(config, kind)
-        entry = chosen.entry
-        versions[kind] = {
-            "part": entry.part.name,
-            "distribution": entry.owner.distribution,
-            "version": entry.owner.version,
-            "source": entry.source_hash(),
-        }
-    return versions
+        versions[kind] = _version(getattr(config, kind))
+    return versions | {place: _version(chosen) for place, chosen in chosen_of(config).items()}
+
+
+def _version(chosen: Chosen) -> dict[str, str]:
+    entry = chosen.entry
+    return {
+        "part": entry.part.name,
+        "distribution": entry.owner.distribution,
+        "version": entry.owner.version,
+        "source": entry.source_hash(),
+    }
 
 
 def identity(config: Config, data_hash: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
@@ -179,6 +179,34 @@ class Presets:
         if bases:
             return self.read(group, bases[0]) | own
         return (defaults_of(SETTINGS[group]) if group in SETTINGS else {}) | own
+
+    def opened(self, model: Any) -> Any:
+        """Return the model's node with the presets opened that stand for parts inside it.
+
+        What is no preset, or has another form, stays as it is: `check` names what is wrong there.
+        """
+        if not isinstance(model, Mapping):
+            return model
+        rules = model.get("layers", [])
+        layers = [
+            {key: self._opened(str(key), value) for key, value in rule.items()}
+            if isinstance(rule, Mapping)
+            else rule
+            for rule in (rules if isinstance(rules, list | tuple) else [])
+        ]
+        found = {**model, "layers": layers} if isinstance(rules, list | tuple) else dict(model)
+        if "embed_norm" in model:
+            found["embed_norm"] = self._opened("norm", model["embed_norm"])
+        return found
+
+    def _opened(self, kind: str, node: Any) -> Any:
+        """Return a choice, or a mapping with `part`, with the values of the preset it names."""
+        given = dict(node) if isinstance(node, Mapping) else {"part": node}
+        name = given.pop("part", None)
+        source = self.groups.get(kind, {}).get(name) if isinstance(name, str) else None
+        if source is None or isinstance(source.of, Entry) or self.faults(kind, str(name)):
+            return node
+        return self.read(kind, str(name)) | given
 
 
 def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS, Options
-from encoderkit.config.check import SHORT, check, inspect, show, unknown_choice
+from encoderkit.config.check import SHORT, check, inspect, settings, show, unknown_choice
 from encoderkit.config.presets import Presets
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.errors import ConfigError, Fault
@@ -75,6 +75,8 @@ def _expand(request: Mapping[Any, Any], presets: Presets) -> dict[str, Any]:
             continue
         own = {key: value for key, value in node.items() if key != choice_key}
         tree[group] = presets.read(group, name) | own
+    if "model" in tree:
+        tree["model"] = presets.opened(tree["model"])
     if faults:
         _, more = inspect(tree, presets.registry)
         raise ConfigError(faults + [f for f in more if f.group not in lost])
@@ -112,9 +114,9 @@ def _mapping(value: Any, choice: str) -> dict[str, Any]:
 
 def _untyped(group: str, options: Options, registry: Registry) -> dict[str, Any]:
     """Return typed options as a mapping, with the name of the one part that takes them."""
-    values = dataclasses.asdict(options)
     if group in SETTINGS:
-        return values
+        return settings(options)
+    values = dataclasses.asdict(options)
     fits = [
         entry.part.name
         for entry in registry

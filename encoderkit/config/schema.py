@@ -8,9 +8,29 @@ from encoderkit.api import Options, option
 from encoderkit.registry import Entry
 
 
+@dataclass(slots=True)
+class Chosen:
+    """The part chosen for one kind, with its options."""
+
+    entry: Entry
+    options: Options
+
+
+@dataclass(slots=True)
+class Rule:
+    """Other parts for some layers: those that `at` selects, and there the sublayer `slot`, or all.
+
+    `at` is a layer's number, a list of them, or a slice "start:stop:step", as Python counts.
+    """
+
+    at: int | str | list[int]
+    slot: str | None
+    parts: dict[str, Chosen]
+
+
 @dataclass(slots=True, kw_only=True)
 class ModelOptions(Options):
-    """Sizes, and the list of sublayers of every layer."""
+    """Sizes, and what stands in every layer."""
 
     d_model: int = option(..., "width of the residual stream", at_least=1, at_most=65536)
     n_layers: int = option(..., "number of layers", at_least=1, at_most=10000)
@@ -18,7 +38,16 @@ class ModelOptions(Options):
     d_ff: int | None = option(
         None, "inner width of the FFN; null is 4 d_model", at_least=1, at_most=524288
     )
-    sublayers: list[str] = option(["attention", "ffn"], "the sublayers of a layer, in order")
+    sublayers: list[str] = option(
+        ["attention", "ffn"],
+        "the sublayers of a layer, in order; attention+ffn is a parallel pair, 0.5*ffn is scaled",
+    )
+    layers: list[Rule] = option(
+        [], "other parts for some layers, such as {at: '::3', slot: attention, norm: none}"
+    )
+    embed_norm: Chosen | None = option(
+        None, "a norm before the first layer: a choice, or options such as {eps: 1e-5}"
+    )
     final_norm: str = option(
         "auto",
         "a norm after the last layer; auto asks the placement",
@@ -83,14 +112,6 @@ class SweepOptions(Options):
         None, "the variant that others are compared with; null is the first"
     )
     timeout: float | None = option(None, "seconds after which a cell is ended", above=0)
-
-
-@dataclass(slots=True)
-class Chosen:
-    """The part chosen for one kind, with its options."""
-
-    entry: Entry
-    options: Options
 
 
 @dataclass(slots=True, kw_only=True)

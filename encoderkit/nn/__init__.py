@@ -7,19 +7,17 @@ packed tokens, M scored tokens, D d_model, H heads, K head width, F d_ff, V voca
 from __future__ import annotations
 
 from encoderkit.errors import ConfigError, Fault, InputError
+from encoderkit.nn.attention import Attention, Kernel, Mixer, by_sequence
 from encoderkit.nn.base import (
     FFN,
-    Attention,
     Branch,
     Dropout,
     Init,
-    Kernel,
     NoNorm,
     Norm,
     Placement,
     Position,
     Tables,
-    by_sequence,
     embedding,
 )
 from encoderkit.nn.context import Ctx, Out
@@ -38,6 +36,7 @@ __all__ = [
     "Init",
     "InputError",
     "Kernel",
+    "Mixer",
     "NoNorm",
     "Norm",
     "Out",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +14,13 @@ from encoderkit.nn.context import Ctx, key, seeded
 from encoderkit.nn.site import Site
 
 Branch = Callable[[Tensor, Ctx], Tensor]
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Piece(nn.Module):
     """A part of a stack, built as `cls(opts, site)`."""
 
     owns_init: ClassVar[bool] = False  # True: the init part leaves its weights alone
+    selects: ClassVar[tuple[str, ...]] = ()  # maps that choose only; no branch gain reaches them
 
     def __init__(self, opts: Any = None, site: Site | None = None) -> None:
         super().__init__()
@@ -51,15 +51,33 @@ class NoNorm(Norm):
 class Placement(Piece):
     """Joins a branch f, its norms N and the residual stream; its line of code is its equation.
 
-    Shapes: x (N, D) -> (N, D)
+    A placement with several streams makes them in `enter`, and one again in `leave`; between them x
+    is what `enter` returned.
+
+    Shapes: x (N, D) -> (N, D); f takes and returns (N, D)
     """
 
     final_norm: ClassVar[bool] = False  # True: a norm follows the last layer
     equation: ClassVar[str] = "placement(x, f)"
+    branch_gain: float = 1.0  # what the init multiplies the weights of a branch with
+
+    def enter(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return what the first of the sublayers with this placement gets.
+
+        Shapes: x (N, D) -> (N, ...)
+        """
+        return x
 
     def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
         """Return the new residual stream."""
         raise NotImplementedError
+
+    def leave(self, x: Tensor, final: Branch, ctx: Ctx) -> Tensor:
+        """Return one stream again, after the last of the sublayers; `final` is the final norm.
+
+        Shapes: x (N, ...) -> (N, D)
+        """
+        return final(x, ctx)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -80,7 +98,7 @@ class FFN(Piece):
 
 
 class Tables:
-    """What a position part prepared for a batch; this one turns nothing."""
+    """What a position part prepared for a batch; this one turns and adds nothing."""
 
     def rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys with their positions in them.
@@ -88,6 +106,13 @@ class Tables:
         Shapes: q, k (N, H, K) -> (N, H, K)
         """
         return q, k
+
+    def biases(self, layer: int) -> list[Tensor]:
+        """Return what is added to the scores of a layer, for each run of `ctx.rows()`, or nothing.
+
+        Shapes: -> (1 or B, H, T, T) for each run
+        """
+        return []
 
 
 class Position(Piece):
@@ -103,81 +128,6 @@ class Position(Piece):
     def prepare(self, ctx: Ctx) -> Tables:
         """Return what the attention of every layer asks for, made once per forward."""
         return Tables()
-
-
-class HasBias(Protocol):
-    """The options that `Attention` itself reads."""
-
-    bias: bool
-
-
-class Attention(Piece):
-    """Owns the q, k, v and out projections and the head split; a backend overrides `attend`.
-
-    out(attend(rotate(q(x), k(x)), v(x)))
-
-    Shapes: x (N, D) -> (N, D)
-    """
-
-    def __init__(self, opts: HasBias, site: Site) -> None:
-        super().__init__()
-        d = site.d_model
-        self.heads = site.n_heads
-        self.position = site.position()
-        self.q = nn.Linear(d, d, bias=opts.bias)
-        self.k = nn.Linear(d, d, bias=opts.bias)
-        self.v = nn.Linear(d, d, bias=opts.bias)
-        self.out = nn.Linear(d, d, bias=opts.bias)
-
-    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
-        """Return the mixed tokens."""
-        q, k, v = (w(x).unflatten(1, (self.heads, -1)) for w in (self.q, self.k, self.v))
-        q, k = ctx.pos[self.position].rotate(q, k)  # (N, H, K)
-        y: Tensor = self.out(self.attend(q, k, v, ctx).flatten(1))  # (N, D)
-        return y
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
-        """Return, for each query, the mean of its sequence's values, weighted by attention.
-
-        Shapes: q, k, v (N, H, K) -> (N, H, K)
-        """
-        raise NotImplementedError
-
-    if TYPE_CHECKING:
-        __call__ = forward
-
-
-def by_sequence(kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
-    """Call `kernel(q, k, v, keys)` on every sequence; neighbours of one length share a call.
-
-    Packed, `keys` is None, and a batch of equal lengths is one call on views. Dense, there is one
-    call, and `keys` (B, 1, 1, S) is True for the keys to look at, or None for all.
-
-    Shapes: q, k, v (N, H, K) -> (N, H, K); inside the kernel (B, H, T, K) -> (B, H, T, K)
-    """
-    if ctx.layout == "dense":
-        return _grid(kernel, q, k, v, ctx.shape, ctx.keys())
-    if len(ctx.runs) == 1:
-        return _grid(kernel, q, k, v, ctx.runs[0], None)
-    # split, not slices: the gradient of a slice is a whole (N, H, K) of zeros, for each sequence.
-    sizes = [count * length for count, length in ctx.runs]
-    qs, ks, vs = (torch.split(t, sizes) for t in (q, k, v))
-    runs = zip(qs, ks, vs, ctx.runs, strict=True)
-    outs = [_grid(kernel, q, k, v, run, None) for q, k, v, run in runs]
-    return torch.cat([v[:0], *outs])  # (N, H, K)
-
-
-def _grid(
-    kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, shape: tuple[int, int], keys: Tensor | None
-) -> Tensor:
-    """Call `kernel` once, on B sequences of length T.
-
-    Shapes: q, k, v (B T, H, K) -> (B T, H, K)
-    """
-    b, t = shape
-    h, width = v.shape[1:]
-    q, k, v = (x.reshape(b, t, h, width).transpose(1, 2) for x in (q, k, v))  # (B, H, T, K)
-    return kernel(q, k, v, keys).transpose(1, 2).reshape(b * t, h, width)  # (B T, H, K)
 
 
 def embedding(rows: int, width: int) -> nn.Embedding:
@@ -231,6 +181,13 @@ class Init:
 
     def __init__(self, opts: Any) -> None:
         pass
+
+    def branch_gain(self, n_layers: int) -> float:
+        """Return what the weights of every branch are multiplied with, in a stack of n_layers.
+
+        The maps that a part lists under `selects`, such as q and k, keep theirs.
+        """
+        return 1.0
 
     def weight(self, t: Tensor, generator: torch.Generator) -> None:
         """Fill the weight of a linear map.

@@ -12,21 +12,23 @@ import torch
 from torch import nn
 
 from encoderkit.api import Traits
+from encoderkit.config.layers import sublayers_of
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config
 from encoderkit.errors import ConfigError, EncoderkitError, Fault, PluginError
-from encoderkit.nn.base import FFN, Attention, Init, NoNorm, Norm, Piece, Placement, Position
+from encoderkit.nn.attention import Mixer
+from encoderkit.nn.base import FFN, Init, NoNorm, Norm, Piece, Placement, Position
 from encoderkit.nn.context import key, seeded
 from encoderkit.nn.init import redraw
 from encoderkit.nn.model import EncoderModel
 from encoderkit.nn.site import Site
-from encoderkit.nn.stack import EncoderStack, Sublayer
+from encoderkit.nn.stack import EncoderStack, Parallel, Sublayer
 
 T = TypeVar("T")
 S = TypeVar("S", bound=EncoderStack)
 CPU, META = torch.device("cpu"), torch.device("meta")
 IDLE = ("train", "task", "run.", "sweep.", "seeds=", "jobs=")
-BRANCHES: dict[str, type[Piece]] = {"attention": Attention, "ffn": FFN}
+BRANCHES: dict[str, type[Piece]] = {"attention": Mixer, "ffn": FFN}
 
 
 def build(
@@ -91,10 +93,12 @@ def _finished(
     try:
         # Constructors draw too; the caller's generator must not notice.
         with home, seeded(key(config.seed_init), CPU):
-            stack = cls(**sizes, **_Assembly(config).pieces())
+            assembly = _Assembly(config)
+            stack = cls(**sizes, **assembly.pieces())
+        init = _made(config.init, "init", Init, (config.init.options,))
+        gains = assembly.gains(init)
         if home is CPU:
-            init = _made(config.init, "init", Init, (config.init.options,))
-            redraw(stack, init, config.seed_init)
+            redraw(stack, init, config.seed_init, gains)
     finally:
         torch.set_default_dtype(default)
     return stack.to(device=target, dtype=dtype or default)
@@ -105,54 +109,142 @@ class _Assembly:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.used: dict[str, Traits] = {}
+        self.positions: dict[str, Chosen] = {}
+        self.asked: set[str] = set()  # positions that some part reads, or that add to x
+        self.norm_asked = False
+        self.brought: dict[str, tuple[float, str]] = {}  # branch gains, and whose they are
 
     def pieces(self) -> dict[str, Any]:
-        """Return what `EncoderStack` takes."""
+        """Return what `EncoderStack` takes.
+
+        Errors: ConfigError for a norm or a position that no part asks for.
+        """
         config, model = self.config, self.config.model
-        name = config.position.entry.part.name
-        site = self.site(-1, "", f"position.{name}")
-        position = self.part("position", site, Position)
+        self.position_name(config.position)
         layers = [self.layer(n) for n in range(model.n_layers)]
-        used = ["norm", "placement", "position", *dict.fromkeys(self.branches().values())]
+        embed_norm: Norm = NoNorm()
+        if model.embed_norm is not None:
+            embed_norm = self.part("norm", self.site("embed_norm"), Norm, model.embed_norm)
+        final = self.final()
+        position = {name: self.position(name) for name in self.positions}
+        self.refuse_idle()
         return {
             "d_model": model.d_model,
-            "position": nn.ModuleDict({name: position}),
+            "position": nn.ModuleDict(position),
+            "embed_norm": embed_norm,
             "layers": nn.ModuleList(layers),
-            "final": self.final(),
-            "traits": {_label(kind, getattr(config, kind)): _traits(config, kind) for kind in used},
+            "final": final,
+            "traits": self.used,
             "seed": config.seed,
         }
-
-    def branches(self) -> dict[str, str]:
-        """Return the kind of part in each slot of a layer; a repeated kind counts: ffn_2."""
-        slots: dict[str, str] = {}
-        for kind in self.config.model.sublayers:
-            if getattr(self.config, kind).entry.part.target is not None:
-                count = sum(other == kind for other in slots.values()) + 1
-                slots[kind if count == 1 else f"{kind}_{count}"] = kind
-        return slots
 
     def layer(self, n: int) -> nn.ModuleDict:
         """Return one layer: a sublayer in each slot."""
         sublayers = {}
-        for slot, kind in self.branches().items():
-            path = f"layers.{n}.{slot}"
-            branch = self.part(kind, self.site(n, slot, f"{path}.branch"), BRANCHES[kind])
-            site = self.site(n, slot, f"{path}.placement")
-            sublayers[slot] = Sublayer(branch, self.part("placement", site, Placement))
+        for term, parts in sublayers_of(self.config, n):
+            path = f"layers.{n}.{term.slot}"
+            branches = {
+                kind: self.part(
+                    kind,
+                    self.site(
+                        f"{path}.branch" if len(term.kinds) == 1 else f"{path}.branch.{kind}",
+                        n,
+                        term.slot,
+                        parts,
+                    ),
+                    BRANCHES[kind],
+                    parts[kind],
+                )
+                for kind in term.kinds
+            }
+            branch = Parallel(branches) if len(branches) > 1 else branches[term.kinds[0]]
+            site = self.site(f"{path}.placement", n, term.slot, parts)
+            placement = self.part("placement", site, Placement, parts["placement"])
+            label = _label("placement", parts["placement"])
+            self.brought[f"{path}.branch"] = (placement.branch_gain, label)
+            stream = f"{label} {parts['placement'].options}"
+            sublayers[term.slot] = Sublayer(branch, placement, term.scale, stream)
         return nn.ModuleDict(sublayers)
 
     def final(self) -> Norm:
-        """Return the norm after the last layer, which the placement asks for unless told."""
-        asked = {"true": True, "false": False}
-        wanted = asked.get(self.config.model.final_norm)
-        if wanted is None:
-            wanted = self.config.placement.entry.load().final_norm
-        return self.norm(self.site(-1, "final", "final")) if wanted else NoNorm()
-
-    def site(self, layer: int, slot: str, path: str) -> Site:
-        """Return the site of a part."""
+        """Return the norm after the last layer, which its placement asks for unless told."""
         model = self.config.model
+        wanted = {"true": True, "false": False}.get(model.final_norm)
+        if wanted is None:
+            placement = self.config.placement
+            for n in range(model.n_layers):
+                for _, parts in sublayers_of(self.config, n):
+                    placement = parts["placement"]
+            wanted = placement.entry.load().final_norm
+        return self.norm(self.site("final", slot="final"), self.config.norm) if wanted else NoNorm()
+
+    def position(self, name: str) -> Position:
+        """Return a position part.
+
+        Errors: ConfigError for one that adds to x, and was chosen for some layers only.
+        """
+        chosen = self.positions[name]
+        made = self.part("position", self.site(f"position.{name}"), Position, chosen)
+        if type(made).embed is not Position.embed:
+            if chosen is not self.config.position:
+                where = f"model.layers: position={chosen.entry.part.name}"
+                problem = "adds to x before the first layer, so it cannot be for some layers only."
+                raise ConfigError([Fault(where, problem, "Choose it as position=.")])
+            self.asked.add(name)
+        return made
+
+    def position_name(self, chosen: Chosen) -> str:
+        """Return the name of a position part; two that differ in their options have two."""
+        for name, held in self.positions.items():
+            if held.entry is chosen.entry and held.options == chosen.options:
+                return name
+        part = chosen.entry.part.name
+        count = sum(held.entry is chosen.entry for held in self.positions.values()) + 1
+        name = part if count == 1 else f"{part}_{count}"
+        self.positions[name] = chosen
+        return name
+
+    def refuse_idle(self) -> None:
+        """Refuse a norm or a position that no part asks for.
+
+        Errors: ConfigError.
+        """
+        config, faults = self.config, []
+        if not self.norm_asked and config.norm.entry.part.name != "none":
+            problem = f"no part asks for a norm with {_label('placement', config.placement)}."
+            faults.append(Fault(_label("norm", config.norm), problem, "Try norm=none."))
+        for name, chosen in self.positions.items():
+            if name not in self.asked and chosen.entry.part.name != "none":
+                problem = "no part asks for it: there is no attention that reads it."
+                faults.append(Fault(_label("position", chosen), problem, "Try position=none."))
+        if faults:
+            raise ConfigError(faults)
+
+    def gains(self, init: Init) -> dict[str, float]:
+        """Return what the weights of each branch are multiplied with, by path.
+
+        Errors: ConfigError where both the placement and the init bring a gain.
+        """
+        own = init.branch_gain(self.config.model.n_layers)
+        for gain, label in self.brought.values():
+            if gain != 1 and own != 1:
+                where = _label("init", self.config.init)
+                problem = f"{label} brings a gain for its branches already, {gain:.3g}."
+                raise ConfigError([Fault(where, problem, "Try init=xavier.")])
+        return {path: gain * own for path, (gain, _) in self.brought.items() if gain * own != 1}
+
+    def site(
+        self,
+        path: str,
+        layer: int = -1,
+        slot: str = "",
+        parts: Mapping[str, Chosen] | None = None,
+    ) -> Site:
+        """Return the site of a part, in a sublayer with these parts."""
+        model = self.config.model
+        held = parts or {kind: getattr(self.config, kind) for kind in ("norm", "position")}
+        name = self.position_name(held["position"])
         return Site(
             d_model=model.d_model,
             d_ff=model.d_ff or 4 * model.d_model,
@@ -161,17 +253,23 @@ class _Assembly:
             layer=layer,
             slot=slot,
             path=path,
-            make_norm=self.norm,
-            position_name=self.config.position.entry.part.name,
+            make_norm=lambda site: self.norm(site, held["norm"]),
+            ask_position=lambda: self.ask(name),
         )
 
-    def norm(self, site: Site) -> Norm:
-        """Return the chosen norm, built at a site."""
-        return self.part("norm", site, Norm)
+    def ask(self, name: str) -> str:
+        """Note that a part reads a position, and return its name."""
+        self.asked.add(name)
+        return name
 
-    def part(self, kind: str, site: Site, base: type[T]) -> T:
-        """Return the chosen part of a kind, built at a site by draws of its own."""
-        chosen: Chosen = getattr(self.config, kind)
+    def norm(self, site: Site, chosen: Chosen) -> Norm:
+        """Return a norm, built at a site."""
+        self.norm_asked |= chosen is self.config.norm
+        return self.part("norm", site, Norm, chosen)
+
+    def part(self, kind: str, site: Site, base: type[T], chosen: Chosen) -> T:
+        """Return a part, built at a site by draws of its own."""
+        self.used[_label(kind, chosen)] = chosen.entry.part.traits
         own = replace(site)
         held = weakref.ref(own)
         with seeded(key(self.config.seed_init, site.path), CPU):
@@ -214,8 +312,3 @@ def _label(kind: str, chosen: Chosen) -> str:
 
 def _owned(kind: str, chosen: Chosen) -> str:
     return f"{_label(kind, chosen)} ({chosen.entry.owner})"
-
-
-def _traits(config: Config, kind: str) -> Traits:
-    traits: Traits = getattr(config, kind).entry.part.traits
-    return traits

@@ -86,7 +86,8 @@ class Ctx:
 
     Layouts: packed, x is (N, D) with only real tokens in it; dense, N = B S and padding is in it.
     `runs` holds (count, length) of neighbouring sequences of one length, packed only; `max_len` is
-    S when dense; `n_positions` is one more than the largest position.
+    S when dense; `n_positions` is one more than the largest position; `counted` says that positions
+    count from 0 in every sequence, alike.
 
     Shapes: offsets (B+1), positions (N), valid (B, S), True = a real token, dense only.
     """
@@ -102,6 +103,7 @@ class Ctx:
     runs: list[tuple[int, int]] = field(default_factory=list)
     seed: int = 0
     step: int | None = None
+    counted: bool = True
     pos: dict[str, Any] = field(default_factory=dict)
     out: Out = SILENT
 
@@ -116,6 +118,21 @@ class Ctx:
             return None
         seen = self.valid | ~self.valid.any(1, keepdim=True)
         return seen[:, None, None, :]  # (B, 1, 1, S)
+
+    def rows(self) -> list[Tensor]:
+        """Return the positions of each run's sequences, one row where they are all alike.
+
+        Dense, the whole batch is one run.
+
+        Shapes: -> (1 or B, T) for each run
+        """
+        if self.layout == "dense":
+            table = self.positions.view(self.shape)  # (B, S)
+            return [table[:1] if self.counted else table]
+        sizes = [count * length for count, length in self.runs]
+        tables = torch.split(self.positions, sizes)
+        shaped = [t.view(run) for t, run in zip(tables, self.runs, strict=True)]  # (B, T) each
+        return [t[:1] if self.counted else t for t in shaped]
 
 
 def packed(lengths: list[int], shape: tuple[int, int], device: torch.device) -> Ctx:
@@ -152,6 +169,7 @@ def dense(valid: Tensor | None, shape: tuple[int, int], device: torch.device) ->
         max_len=s,
         positions=positions.reshape(b * s),  # (N)
         n_positions=s,
+        counted=valid is None,
         valid=valid,
         out=SILENT,  # torch.compile cannot follow a dataclass to this default
     )

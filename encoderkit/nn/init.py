@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
@@ -17,17 +19,25 @@ def generator(seed: int, *words: str | int) -> torch.Generator:
 
 
 @torch.no_grad()
-def redraw(module: nn.Module, init: Init, seed: int) -> None:
+def redraw(
+    module: nn.Module, init: Init, seed: int, gains: Mapping[str, float] | None = None
+) -> None:
     """Draw every Linear and Embedding anew, each tensor from a generator of (seed, its path).
 
-    A part with `owns_init` keeps its own values.
+    A part with `owns_init` keeps its own values. `gains` has a factor for the weights below some
+    paths; what the part that holds a map lists under `selects` is spared.
     """
-    owned = [f"{path}." for path, m in module.named_modules() if getattr(m, "owns_init", False)]
-    for path, layer in module.named_modules():
+    found = dict(module.named_modules())
+    owned = [f"{path}." for path, m in found.items() if getattr(m, "owns_init", False)]
+    for path, layer in found.items():
         if f"{path}.".startswith(tuple(owned)):
             continue
         if isinstance(layer, nn.Linear):
             init.weight(layer.weight, generator(seed, f"{path}.weight"))
+            home, _, name = path.rpartition(".")
+            for below, gain in (gains or {}).items():
+                if path.startswith(f"{below}.") and name not in getattr(found[home], "selects", ()):
+                    layer.weight.mul_(gain)
             if layer.bias is not None:
                 init.bias(layer.bias, layer.in_features, generator(seed, f"{path}.bias"))
         elif isinstance(layer, nn.Embedding):

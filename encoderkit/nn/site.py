@@ -23,7 +23,7 @@ class Site:
     slot: str
     path: str
     make_norm: Callable[[Site], Any] = field(repr=False)
-    position_name: str = "none"
+    ask_position: Callable[[], str] = field(repr=False, default=lambda: "none")
     norms: int = field(default=0, init=False, repr=False)
 
     def norm(self, width: int | None = None) -> Any:
@@ -35,4 +35,4 @@ class Site:
 
     def position(self) -> str:
         """Return the name under which `ctx.pos` holds this layer's position."""
-        return self.position_name
+        return self.ask_position()

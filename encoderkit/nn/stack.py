@@ -17,33 +17,67 @@ from encoderkit.nn.base import Norm, Placement, Position
 from encoderkit.nn.context import SILENT, Ctx, Out, dense, packed
 
 
-class Sublayer(nn.Module):
-    """A branch in its placement.
+class Parallel(nn.Module):
+    """Branches side by side: the sum of what each makes of x (arXiv 2204.02311).
 
     Shapes: x (N, D) -> (N, D)
     """
 
-    def __init__(self, branch: nn.Module, placement: Placement) -> None:
+    def __init__(self, branches: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, branch in branches.items():
+            self.add_module(name, branch)
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the sum."""
+        first, *others = self.children()
+        y: Tensor = first(x, ctx)
+        for branch in others:
+            y = y + branch(x, ctx)
+        return y
+
+
+class Sublayer(nn.Module):
+    """A branch, times `scale`, in its placement; neighbours with one `stream` share streams.
+
+    Shapes: x (N, ...) -> (N, ...)
+    """
+
+    def __init__(
+        self, branch: nn.Module, placement: Placement, scale: float = 1.0, stream: str = ""
+    ) -> None:
         super().__init__()
         self.branch = branch
         self.placement = placement
+        self.scale = scale
+        self.stream = stream
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the residual stream after this sublayer."""
-        return self.placement(x, self.branch, ctx)
+        return self.placement(x, self.branch if self.scale == 1 else self.scaled, ctx)
+
+    def scaled(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return what the branch makes of x, times the scale.
+
+        Shapes: x (N, D) -> (N, D)
+        """
+        y: Tensor = self.branch(x, ctx)
+        return self.scale * y
 
 
 class EncoderStack(nn.Module):
     """A stack of encoder layers; `encoderkit.build` makes one.
 
-    `position` holds the position parts by name, `layers[i][slot]` a Sublayer, `final` the last
-    norm; `traits` what the parts in use declare, by "kind=name"; `seed` keys the dropout.
+    `position` holds the position parts by name, `embed_norm` the norm before the first layer,
+    `layers[i][slot]` a Sublayer, `final` the last norm; `traits` what the parts in use declare, by
+    "kind=name"; `seed` keys the dropout.
     """
 
     def __init__(
         self,
         d_model: int,
         position: nn.ModuleDict,
+        embed_norm: Norm,
         layers: nn.ModuleList,
         final: Norm,
         traits: Mapping[str, Traits],
@@ -52,6 +86,7 @@ class EncoderStack(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.position = position
+        self.embed_norm = embed_norm
         self.layers = layers
         self.final = final
         self.traits = dict(traits)
@@ -112,7 +147,7 @@ class EncoderStack(nn.Module):
         __call__ = forward
 
     def encode(self, x: Tensor, ctx: Ctx) -> Tensor:
-        """Run positions, layers and the final norm on tokens inside the door.
+        """Run positions, norms and layers on tokens inside the door.
 
         Shapes: x (N, D) -> (N, D)
         """
@@ -120,10 +155,17 @@ class EncoderStack(nn.Module):
             position = cast(Position, part)
             x = position.embed(x, ctx)
             ctx.pos[name] = position.prepare(ctx)
+        x = self.embed_norm(x, ctx)
+        before: Sublayer | None = None
         for layer in self.layers:
-            for sublayer in cast(nn.ModuleDict, layer).values():
+            for module in cast(nn.ModuleDict, layer).values():
+                sublayer = cast(Sublayer, module)
+                if before is None or before.stream != sublayer.stream:
+                    x = x if before is None else before.placement.leave(x, unchanged, ctx)
+                    x = sublayer.placement.enter(x, ctx)
                 x = sublayer(x, ctx)
-        return self.final(x, ctx)
+                before = sublayer
+        return self.final(x, ctx) if before is None else before.placement.leave(x, self.final, ctx)
 
     def check(
         self,
@@ -177,6 +219,11 @@ class EncoderStack(nn.Module):
                 f"{', '.join(coupled)}: in training it would count padding in the dense layout. "
                 'Use the packed layout, use_layout("packed"), or eval().'
             )
+
+
+def unchanged(x: Tensor, ctx: Ctx) -> Tensor:
+    """Return x: where streams end before the last layer there is no final norm."""
+    return x
 
 
 class Door(NamedTuple):
@@ -292,5 +339,5 @@ def placed(ctx: Ctx, positions: Tensor | None, span: list[int]) -> Ctx:
     if positions is not None:
         if span[0] < 0:
             raise InputError(f"positions: must be at least 0; the least is {span[0]}.")
-        ctx.positions, ctx.n_positions = positions, span[1] + 1
+        ctx.positions, ctx.n_positions, ctx.counted = positions, span[1] + 1, False
     return ctx

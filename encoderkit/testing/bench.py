@@ -78,18 +78,20 @@ class Mix(nn.Module):
     def forward(self, x: Tensor, ctx: Ctx, tables: Tables | None = None) -> Tensor:
         """Return the mixed tokens."""
         q, k, v = ((x @ w).unflatten(1, (self.heads, -1)) for w in self.maps)
-        q, k = (tables or Tables()).rotate(q, k)
-        return by_sequence(attend, q, k, v, ctx).flatten(1)  # (N, D)
+        tables = tables or Tables()
+        q, k = tables.rotate(q, k)
+        return by_sequence(attend, q, k, v, ctx, biases=tables.biases(0)).flatten(1)  # (N, D)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
-    """Return softmax attention, with a weight of exactly 0 for what is no key.
+def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return softmax attention, with a weight of exactly 0 for what is not seen.
 
-    Shapes: q, k, v (B, H, T, K), keys (B, 1, 1, T) -> (B, H, T, K)
+    Shapes: q, k, v (B, H, T, K), seen (B, 1, 1, T), bias (1 or B, H, T, T) -> (B, H, T, K)
     """
     scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # (B, H, T, T)
-    if keys is not None:
-        scores = scores.masked_fill(~keys, float("-inf"))
+    scores = scores if bias is None else scores + bias
+    if seen is not None:
+        scores = scores.masked_fill(~seen, float("-inf"))
     return torch.matmul(scores.softmax(3).to(v.dtype), v)
 
 
@@ -101,9 +103,9 @@ class PlacementBench(Bench):
         self.mix = Mix(width, heads)
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
-        """Return the residual stream after the placement."""
-        y: Tensor = cast(Placement, self.part)(x, self.mix, ctx)
-        return y
+        """Return the residual stream after the placement, its streams made one again."""
+        part = cast(Placement, self.part)
+        return part.leave(part(part.enter(x, ctx), self.mix, ctx), lambda y, _: y, ctx)
 
 
 class PositionBench(Bench):

@@ -50,7 +50,7 @@ def make_site(
         slot=slot,
         path=f"layers.{layer}.{slot}",
         make_norm=norm,
-        position_name=position,
+        ask_position=lambda: position,
     )
 
 

@@ -19,24 +19,32 @@ class Naive(Attention):
     """
 
     def __init__(self, opts: AttentionOptions, site: Site) -> None:
-        super().__init__(opts, site)
+        super().__init__(opts, site, n_kv_heads=opts.n_kv_heads, qk_norm=opts.qk_norm)
+        self.window, self.softcap = opts.window, opts.softcap
         self.dropout = Dropout(opts.dropout, site.path)
         self.record = site.path.removesuffix(".branch")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
         """Return the mean of the values by weight."""
 
-        def kernel(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
+        def kernel(
+            q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None
+        ) -> Tensor:
             scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5  # (B, H, T, T)
-            if keys is not None:
-                scores = scores.masked_fill(~keys, float("-inf"))
+            if self.softcap is not None:
+                scores = self.softcap * (scores / self.softcap).tanh()
+            if bias is not None:
+                scores = scores + bias
+            if seen is not None:
+                scores = scores.masked_fill(~seen, float("-inf"))
             weights = scores.softmax(3)
             ctx.out.each(self.record, weights)
             dropped = F.dropout(weights, self.dropout.rate) if self.dropout.rate else weights
             return dropped.to(v.dtype) @ v  # (B, H, T, K)
 
         with self.dropout.keyed(ctx, q.device):
-            return by_sequence(kernel, q, k, v, ctx)
+            biases = self.biases(ctx)
+            return by_sequence(kernel, q, k, v, ctx, biases=biases, window=self.window)
 
 
 class SDPA(Attention):
@@ -46,15 +54,23 @@ class SDPA(Attention):
     """
 
     def __init__(self, opts: AttentionOptions, site: Site) -> None:
-        super().__init__(opts, site)
+        super().__init__(opts, site, n_kv_heads=opts.n_kv_heads, qk_norm=opts.qk_norm)
+        self.window = opts.window
         self.dropout = Dropout(opts.dropout, site.path)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Ctx) -> Tensor:
         """Return the mean of the values by weight."""
         rate = self.dropout.rate
 
-        def kernel(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
-            return F.scaled_dot_product_attention(q, k, v, keys, rate)
+        def kernel(
+            q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None
+        ) -> Tensor:
+            mask = seen
+            if bias is not None:
+                mask = bias if seen is None else bias.masked_fill(~seen, float("-inf"))
+                mask = mask.to(q.dtype)
+            return F.scaled_dot_product_attention(q, k, v, mask, rate)
 
         with self.dropout.keyed(ctx, q.device):
-            return by_sequence(kernel, q, k, v, ctx)
+            biases = self.biases(ctx)
+            return by_sequence(kernel, q, k, v, ctx, biases=biases, window=self.window)

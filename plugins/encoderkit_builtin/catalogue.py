@@ -184,10 +184,28 @@ FFNS = [
 
 @dataclass(slots=True, kw_only=True)
 class AttentionOptions(Options):
-    """The options of `attention=naive` and `attention=sdpa`."""
+    """The options of the softmax attentions."""
 
     bias: bool = option(False, "biases in the q, k, v and out projections")
-    dropout: float = option(0.0, "dropout on the attention weights", at_least=0, below=1)
+    dropout: float = option(
+        0.0, "dropout on the attention weights", at_least=0, below=1, needs="dropout"
+    )
+    window: int | None = option(
+        None, "the largest distance of a token that is seen, both sides", at_least=1, needs="window"
+    )
+    softcap: float | None = option(
+        None, "c in c tanh(score / c), which bounds the scores", above=0, needs="softcap"
+    )
+    n_kv_heads: int | None = option(
+        None,
+        "heads of keys and values, shared by groups of query heads; null is n_heads",
+        at_least=1,
+    )
+    qk_norm: str = option(
+        "none",
+        "the chosen norm after q and k: over each head, or over all channels",
+        choices=("none", "head", "all"),
+    )
 
 
 ATTENTIONS = [
@@ -197,6 +215,9 @@ ATTENTIONS = [
         "encoderkit_builtin.attentions:Naive",
         "softmax(q k^T / sqrt(K)) v as written; the reference, records its weights",
         AttentionOptions,
+        Traits(
+            serves=frozenset({"rotation", "bias", "window", "softcap", "dropout", "weights"}),
+        ),
     ),
     Part(
         "attention",
@@ -204,6 +225,7 @@ ATTENTIONS = [
         "encoderkit_builtin.attentions:SDPA",
         "softmax(q k^T / sqrt(K)) v by torch's scaled_dot_product_attention",
         AttentionOptions,
+        Traits(serves=frozenset({"rotation", "bias", "window", "dropout"})),
     ),
     Part("attention", "none", None, "takes the sublayer away, with its norm and residual"),
 ]
@@ -266,7 +288,7 @@ POSITIONS = [
         "encoderkit_builtin.positions:RoPE",
         "turns pairs of query and key channels by an angle that grows with position",
         RoPEOptions,
-        Traits(order_aware=True, approximate=1e-5),  # float32 angles
+        Traits(order_aware=True, approximate=1e-5, needs=frozenset({"rotation"})),  # float32 angles
     ),
 ]
 

@@ -78,7 +78,11 @@ def test_faults_of_form(changes, expected):
             {"n_heads": 5},
             "model.n_heads=5: must divide model.d_model=64. Try model.n_heads=4.",
         ),
-        ("model", {"sublayers": ["conv"]}, "a sublayer is one of attention, ffn, not conv."),
+        (
+            "model",
+            {"sublayers": ["conv"]},
+            "such as 0.5*ffn; not conv. Try model.sublayers=[attention,ffn].",
+        ),
         ("train", {"accumulate": 99}, "train.accumulate=99: must be at most train.batch=16"),
         ("train", {"warmup": 999}, "train.warmup=999: must be at most train.steps=400."),
         ("model", {"final_norm": "maybe"}, "must be one of auto, true, false"),

@@ -5,20 +5,17 @@ import sys
 
 import pytest
 import torch
-from torch import Tensor
 
 from encoderkit.nn.base import (
     FFN,
-    Attention,
     Dropout,
     Init,
     NoNorm,
     Norm,
     Placement,
     Position,
-    by_sequence,
 )
-from encoderkit.nn.context import Ctx, dense, packed
+from encoderkit.nn.context import Ctx, packed
 
 CPU = torch.device("cpu")
 
@@ -58,51 +55,13 @@ def test_dropout_that_drops_nothing_draws_nothing(p: float, train: bool) -> None
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_by_sequence_hands_each_run_of_equal_lengths_over_once() -> None:
-    calls: list[tuple[int, ...]] = []
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
-        assert keys is None
-        calls.append(tuple(q.shape))
-        return q + 2 * k + v.mean(2, keepdim=True)
-
-    lengths = [2, 2, 0, 3, 2]
-    q, k, v = torch.rand(3, 9, 4, 5).unbind()
-    y = by_sequence(kernel, q, k, v, context(lengths))
-    assert calls == [(2, 4, 2, 5), (1, 4, 0, 5), (1, 4, 3, 5), (1, 4, 2, 5)]
-    means = [part.mean(0, keepdim=True).expand_as(part) for part in v.split(lengths)]
-    assert torch.allclose(y, q + 2 * k + torch.cat(means))
-
-
-def test_by_sequence_of_equal_lengths_is_a_view() -> None:
-    q = torch.rand(6, 4, 5)
-    y = by_sequence(lambda q, k, v, keys: q, q, q, q, context([3, 3]))
-    assert y.data_ptr() == q.data_ptr()
-
-
-def test_by_sequence_of_nothing() -> None:
-    q = torch.rand(0, 4, 5, requires_grad=True)
-    by_sequence(lambda q, k, v, keys: q, q, q, q, context([])).sum().backward()
-    assert q.grad is not None and q.grad.shape == (0, 4, 5)
-
-
-def test_by_sequence_dense_tells_the_keys() -> None:
-    valid = torch.tensor([[True, False], [True, True]])
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor, keys: Tensor | None) -> Tensor:
-        assert keys is not None
-        return q * keys.transpose(2, 3)
-
-    q = torch.rand(4, 3, 5)
-    y = by_sequence(kernel, q, q, q, dense(valid, (2, 2), CPU))
-    assert torch.equal(y, q * valid.view(4, 1, 1))
-
-
 def test_null_parts_change_nothing() -> None:
     x, ctx = torch.rand(3, 8), context([3])
     assert NoNorm()(x, ctx) is x
     assert Position().embed(x, ctx) is x
-    assert Position().prepare(ctx).rotate(x, x) == (x, x)
+    tables = Position().prepare(ctx)
+    assert tables.rotate(x, x) == (x, x) and tables.biases(0) == []
+    assert Placement().enter(x, ctx) is x and Placement().leave(x, NoNorm(), ctx) is x
 
 
 def test_what_a_part_must_write_itself() -> None:
@@ -113,8 +72,6 @@ def test_what_a_part_must_write_itself() -> None:
         FFN()(x, ctx)
     with pytest.raises(NotImplementedError):
         Placement()(x, NoNorm(), ctx)
-    with pytest.raises(NotImplementedError):
-        Attention.attend(NoNorm(), x, x, x, ctx)  # type: ignore[arg-type]
     for draw in (lambda i: i.weight(x, None), lambda i: i.bias(x, 1, None)):
         with pytest.raises(NotImplementedError):
             draw(Init(None))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import encoderkit
 from encoderkit.config.request import configure
 from encoderkit.errors import ConfigError, PluginError
-from encoderkit.nn import FFN, Ctx, Init, NoNorm, Norm, Position, Site
+from encoderkit.nn import FFN, Branch, Ctx, Init, NoNorm, Norm, Placement, Position, Site
 from encoderkit.nn.build import build, build_model, build_stack
 from encoderkit.nn.context import key
 
@@ -25,6 +25,11 @@ PINNED = {
     + ["attention.bias=true", "norm=batchnorm", "placement=post"],
     "learned, rmsnorm": ["position=learned", "norm=rmsnorm", "placement=none"],
     "repeats": ["model.sublayers=[ffn,attention,ffn]", "norm.bias=false"],
+    "parallel, norms of q, k and the embedding": [
+        "model.sublayers=[attention+ffn]",
+        "model.embed_norm=rmsnorm",
+    ]
+    + ["attention.qk_norm=head", "position=none"],
     "ffn only": ["attention=none", "norm=none", "model.final_norm=true"],
 }
 
@@ -153,7 +158,8 @@ def test_sublayers_are_data() -> None:
     assert [list(layer) for layer in stack.layers] == [["ffn", "attention", "ffn_2"]] * 2  # type: ignore[call-overload]
     assert [list(layer) for layer in build("ffn=none").layers] == [["attention"]] * 3  # type: ignore[call-overload]
     x = torch.rand(2, 3, 64)
-    nothing = build("ffn=none", "attention=none", "position=none", "model.final_norm=false")
+    gone = ["ffn=none", "attention=none", "position=none", "norm=none"]
+    nothing = build(*gone, "model.final_norm=false")
     assert torch.equal(nothing(x), x)
 
 
@@ -273,7 +279,7 @@ class BreaksInit(Init):
         ("position", Breaks, "cannot be built: KeyError: 'width'"),
         ("init", BreaksInit, "cannot be built: ValueError: no"),
         ("ffn", NoNorm, "must be a class derived from encoderkit.nn.FFN"),
-        ("attention", "text", "must be a class derived from encoderkit.nn.Attention"),
+        ("attention", "text", "must be a class derived from encoderkit.nn.Mixer"),
     ],
 )
 def test_a_broken_part_is_named_with_its_owner(
@@ -292,3 +298,87 @@ def test_words_without_effect_on_a_stack_are_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build("norm=rmsnorm", text)
     assert [fault.where for fault in caught.value.faults] == [text]
+
+
+RULED = (
+    "model.layers=[{at:'::2',attention:naive,position:{part:rope,theta:500}},"
+    "{at:1,position:rope,norm:none}]"
+)
+
+
+def test_rules_reach_the_parts() -> None:
+    stack = build(RULED, "position=none", "model.n_layers=3")
+    kinds = [type(layer["attention"].branch).__name__ for layer in stack.layers]  # type: ignore[index, union-attr]
+    assert kinds == ["Naive", "SDPA", "Naive"]
+    assert list(stack.position) == ["none", "rope", "rope_2"]
+    named = [layer["attention"].branch.position for layer in stack.layers]  # type: ignore[index, union-attr]
+    assert named == ["rope", "rope_2", "rope"]
+    assert [stack.position[name].theta for name in named] == [500, 10000, 500]
+    norms = [sum(p.numel() for p in layer["ffn"].placement.parameters()) for layer in stack.layers]  # type: ignore[index, union-attr]
+    assert norms == [128, 0, 128]
+    assert set(stack.traits) >= {"attention=naive", "attention=sdpa", "norm=none", "norm=layernorm"}
+    x = torch.rand(2, 5, 64)
+    assert stack(x).shape == x.shape
+
+
+def test_layers_without_a_rule_keep_their_weights() -> None:
+    plain, ruled = build("position=none"), build(RULED, "position=none")
+    one, two = plain.state_dict(), ruled.state_dict()
+    assert all(torch.equal(one[name], value) for name, value in two.items())
+    assert set(one) - set(two) == {
+        f"layers.1.{slot}.placement.before.{name}"
+        for slot in ("attention", "ffn")
+        for name in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (
+            ["attention=none", "position=rope"],
+            "position=rope: no part asks for it: there is no attention that reads it. "
+            "Try position=none.",
+        ),
+        (
+            ["attention=none", "ffn=none", "position=none", "model.final_norm=false"],
+            "norm=layernorm: no part asks for a norm with placement=pre. Try norm=none.",
+        ),
+        (
+            ["model.layers=[{at:0,position:learned}]"],
+            "model.layers: position=learned: adds to x before the first layer, so it cannot be "
+            "for some layers only. Choose it as position=.",
+        ),
+    ],
+)
+def test_what_no_part_asks_for_is_refused(request_: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        build(*request_)
+    assert str(error.value) == expected
+
+
+def test_the_last_placement_decides_on_the_final_norm() -> None:
+    last = "model.layers=[{at:-1,placement:pre}]"
+    assert isinstance(build("placement=post").final, NoNorm)
+    assert not isinstance(build("placement=post", last).final, NoNorm)
+
+
+class Gained(Placement):
+    """A placement with a gain for its branches."""
+
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        self.norm = site.norm()
+        self.branch_gain = 0.25
+
+    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
+        return x + f(self.norm(x, ctx), ctx)
+
+
+def test_a_branch_gain_spares_what_only_selects(stranger: Callable[..., Any]) -> None:
+    gained = build_stack(stranger("placement", Gained)).state_dict()
+    plain = build_stack(configure()).state_dict()
+    for name, value in gained.items():
+        if ".branch." in name and name.endswith("weight"):
+            factor = 1 if name.endswith((".q.weight", ".k.weight")) else 0.25
+            assert torch.equal(value, plain[name] * factor), name

@@ -14,7 +14,7 @@ def test_norms_stand_below_their_part_and_are_counted() -> None:
         slot="ffn",
         path="layers.1.ffn.placement",
         make_norm=made.append,
-        position_name="rope",
+        ask_position=lambda: "rope",
     )
     site.norm()
     site.norm(width=4)

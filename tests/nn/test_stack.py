@@ -5,10 +5,12 @@ import functools
 import io
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -17,8 +19,9 @@ from encoderkit.api import Traits
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Config
 from encoderkit.errors import InputError
-from encoderkit.nn import EncoderStack, Norm, Out
+from encoderkit.nn import Branch, Ctx, EncoderStack, Norm, Out, Placement, Site, Tables
 from encoderkit.nn.build import build_stack
+from encoderkit.nn.context import packed
 from encoderkit.nn.stack import enter_padded
 from encoderkit_builtin.norms import NoNorm
 
@@ -349,3 +352,89 @@ def test_a_forward_waits_for_the_device_at_most_once(name: str) -> None:
 def test_what_is_no_tensor_is_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build_stack(configure("model.n_layers=1"))(*arguments)
+
+
+def test_parallel_branches_share_a_norm_and_a_residual() -> None:
+    stack = build_stack(configure(*SMALL, "model.sublayers=[attention+ffn]"), dtype=torch.float64)
+    assert "layers.0.attention_ffn.branch.attention.q.weight" in stack.state_dict()
+    (sublayer,) = stack.layers[0].values()  # type: ignore[operator]
+    x, ctx = torch.randn(5, 16).double(), packed([5], (1, 5), torch.device("cpu"))
+    ctx.pos = {"sinusoidal": Tables()}
+    inner = sublayer.placement.before(x, ctx)
+    attended, fed = (sublayer.branch.get_submodule(n)(inner, ctx) for n in ("attention", "ffn"))
+    torch.testing.assert_close(sublayer(x, ctx), x + attended + fed)
+
+
+def test_a_scaled_branch_counts_in_part() -> None:
+    stack = build_stack(configure(*SMALL, "model.sublayers=[0.5*ffn]"), dtype=torch.float64)
+    (sublayer,) = stack.layers[0].values()  # type: ignore[operator]
+    x, ctx = torch.randn(5, 16).double(), packed([5], (1, 5), torch.device("cpu"))
+    inner = sublayer.placement.before(x, ctx)
+    torch.testing.assert_close(sublayer(x, ctx), x + sublayer.branch(inner, ctx) / 2)
+
+
+class Twin(Placement):
+    """Two streams: what goes in, and the sum of what branches make of the first."""
+
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        self.norm = site.norm()
+
+    def enter(self, x: Tensor, ctx: Ctx) -> Tensor:
+        return torch.stack([x, torch.zeros_like(x)], 1)  # (N, 2, D)
+
+    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
+        y = f(self.norm(x[:, 0], ctx), ctx)
+        return torch.stack([x[:, 0] + y, x[:, 1] + y], 1)  # (N, 2, D)
+
+    def leave(self, x: Tensor, final: Branch, ctx: Ctx) -> Tensor:
+        return x[:, 0] + final(x[:, 1], ctx)  # (N, D)
+
+
+def test_streams_are_made_once_and_end_once(stranger: Callable[..., Config]) -> None:
+    config = stranger("placement", Twin, *SMALL, "model.final_norm=true", "position=none")
+    stack = build_stack(config, dtype=torch.float64)
+    x = torch.randn(1, 5, 16).double()
+    plain = build_stack(
+        configure(*SMALL, "model.final_norm=false", "position=none"), dtype=torch.float64
+    )
+    # Twin is pre-norm with the sum of all branches beside it.
+    plain.load_state_dict(
+        {
+            name.replace("placement.norm", "placement.before"): value
+            for name, value in stack.state_dict().items()
+            if not name.startswith("final")
+        }
+    )
+    stream = plain(x)
+    wanted = stream + F.layer_norm(stream - x, (16,), eps=1e-6)
+    torch.testing.assert_close(stack(x), wanted)
+
+
+def test_other_placements_join_the_streams_between_them(stranger: Callable[..., Config]) -> None:
+    made = stranger("placement", Twin, *SMALL, "position=none")
+    rules = configure(*SMALL, "model.layers=[{at:1,placement:post}]").model.layers
+    config = replace(made, model=replace(made.model, layers=rules))
+    stack = build_stack(config, dtype=torch.float64)
+    assert isinstance(stack.final, NoNorm)  # the last placement decides
+    x, ctx = torch.randn(5, 16).double(), packed([5], (1, 5), torch.device("cpu"))
+    ctx.pos = {"none": Tables()}
+    first, second = (list(layer.values()) for layer in stack.layers)  # type: ignore[operator]
+    y = first[0].placement.enter(x, ctx)
+    for sublayer in first:
+        y = sublayer(y, ctx)
+    y = y[:, 0] + y[:, 1]
+    for sublayer in second:
+        y = sublayer(y, ctx)
+    torch.testing.assert_close(stack(x[None])[0], y)
+
+
+def test_a_norm_before_the_first_layer() -> None:
+    stack = build_stack(configure(*SMALL, "model.embed_norm={eps:1e-5}"), dtype=torch.float64)
+    seen: list[Tensor] = []
+    stack.layers[0]["attention"].register_forward_pre_hook(  # type: ignore[index, union-attr]
+        lambda _, inputs: seen.append(inputs[0])
+    )
+    stack(torch.randn(1, 4, 16).double() * 9)
+    torch.testing.assert_close(seen[0].std(1, correction=0), torch.ones(4).double())
+    assert "embed_norm.weight" in stack.state_dict()

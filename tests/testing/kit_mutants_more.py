@@ -20,7 +20,7 @@ from encoderkit_builtin.tasks import Sort
 ATTENTION, ROPE = AttentionOptions(), RoPEOptions()
 mutant("norm", "clean_import")(kit_noisy.Noisy)
 liar("attention", Naive, "softmax", options=ATTENTION, own_maths=True)
-liar("attention", Naive, "reads_position", options=ATTENTION, ignores_position=True)
+liar("attention", Naive, "reads_position", options=ATTENTION, serves=frozenset({"bias"}))
 liar("position", Learned, "shift", options=LearnedOptions(), order_aware=True)
 liar("position", RoPE, "shift", options=ROPE, order_aware=True, approximate=1e-5, absolute=True)
 liar("position", NoPosition, "order_of_tokens", order_aware=True)
@@ -32,7 +32,7 @@ class Scored(Naive):
     """Attention whose scores, weights and keys can be got wrong one by one."""
 
     def attend(self, q, k, v, ctx):
-        def kernel(q, k, v, keys):
+        def kernel(q, k, v, keys, bias):
             scores = self.scores(q @ k.transpose(2, 3), q.shape[3], ctx)
             return self.weights(self.masked(scores, keys, ctx)).to(v.dtype) @ v
 

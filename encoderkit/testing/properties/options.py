@@ -85,7 +85,7 @@ def _others(value: Any, spec: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int) or (value is None and "int" in str(spec.type)):
-        tried: list[Any] = [2, 3, 5] if value is None else [value + 1, 2 * value, value - 1]
+        tried: list[Any] = [3, 5, 2] if value is None else [value + 1, 2 * value, value - 1]
     elif isinstance(value, float) or (value is None and "float" in str(spec.type)):
         tried = [0.5, 2.0] if value is None else [value * 2 + 1e-3, value / 2 + 1e-3, value + 1]
     else:
@@ -98,6 +98,9 @@ def options_matter(subject: Subject, case: Case) -> float:
     """Compare results, states and shapes under another value of each option."""
     before = observed(subject, case)
     for spec, value in _fields(subject):
+        need = spec.metadata.get("needs")
+        if need is not None and need not in subject.traits.serves:
+            continue  # refused before training
         for other in _others(value, spec):
             try:
                 after = observed(subject.with_options(**{spec.name: other}), case)
