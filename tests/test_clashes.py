@@ -152,8 +152,19 @@ def test_presets_clash_like_parts_and_mean_the_parts_of_their_own_package(instal
         configure("ffn=wide")
     (tmp_path / "mine" / "experiment").mkdir(parents=True)
     (tmp_path / "mine" / "experiment" / "e.yaml").write_text(EXPERIMENT)
+    mine = [tmp_path / "mine"]
     with pytest.raises(ConfigError, match="norm=foo is a name of pkg-a 1.0 and pkg-b 1.0. Type"):
-        configure("experiment=e", config_dirs=[tmp_path / "mine"])
+        configure("experiment=e", config_dirs=mine)
+    (mine[0] / "experiment" / "e.yaml").write_text(EXPERIMENT.replace("foo", "pkg-b/foo"))
+    (mine[0] / "ffn").mkdir()
+    (mine[0] / "ffn" / "wide.yaml").write_text("defaults: [pkg-b/wide, _self_]\nwidth: 301\n")
+    config = configure("experiment=e", "ffn=wide", config_dirs=mine)
+    assert config.norm.entry.part.name == "pkg-b/foo" and config.ffn.options.width == 301
+    assert configure({"ffn": "wide"}, config_dirs=mine).ffn.options.width == 301
+    with Composer(plugins.registry()) as composer:
+        origins = {o.path: o.source for o in composer.origins(["ffn=pkg-b/wide"])}
+    assert origins["ffn.width"] == "ffn/pkg-b/wide.yaml (pkg-b 1.0)"
+    assert origins["ffn.act"].startswith("ffn/mlp (encoderkit ")
 
 
 def test_two_plugins_of_one_package_that_share_a_name_are_both_left_out(install):

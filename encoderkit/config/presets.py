@@ -133,7 +133,7 @@ class Presets:
             for name, source in sources.items():
                 if isinstance(source.of, Entry) or source.naming:
                     with suppress(ConfigError):
-                        yield group, name, source.content()
+                        yield group, name, _for_hydra(group, source.content())
 
     def faults(self, group: str, name: str) -> list[Fault]:
         """Return what is wrong with the file behind a choice, and with the files it is based on.
@@ -207,6 +207,15 @@ class Presets:
         if source is None or isinstance(source.of, Entry) or self.faults(kind, str(name)):
             return node
         return self.read(kind, str(name)) | given
+
+
+def _for_hydra(group: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return a preset whose bases Hydra finds from anywhere: below pkg-a/ it would look there."""
+    bases = values.get("defaults")
+    if group == "experiment" or not isinstance(bases, list):
+        return values
+    found = [b if b == "_self_" else f"/{group}/{b}@_here_" for b in bases]
+    return values | {"defaults": found}
 
 
 def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:
