@@ -279,9 +279,7 @@ class Composer:
                 "config", [*self._search_path(), *words], return_hydra_config=True
             )
         except Exception as error:  # Hydra's, yaml's, the file system's, RecursionError
-            said = str(error)
-            clashes = [c for c in self.registry.clashes.values() if f"'{c.group}/{c.name}'" in said]
-            hint = str(clashes[0]) if clashes else ""
+            hint = self.presets.clash_in(str(error))
             raise ConfigError([Fault(where, f"{cause(error)}.", hint)]) from error
         choices = whole.hydra.runtime.choices
         faults = [
@@ -360,10 +358,8 @@ def _settings_of_hydra(whole: DictConfig) -> dict[str, Any]:
 def publish(presets: Presets) -> None:
     """Put parts, plugins' presets, and the settings' defaults, where Hydra finds them."""
     store = ConfigStore.instance()
-    for group, name, values in presets.published():
-        *folder, last = name.split("/")
-        package = "_global_" if group == "experiment" else group
-        store.store(group="/".join([group, *folder]), name=last, node=values, package=package)
+    for folder, name, package, values in presets.published():
+        store.store(group=folder, name=name, package=package, node=values)
     settings = {group: defaults_of(options) for group, options in SETTINGS.items()}
     seeds = dict(zip(SEEDS, (0, "${seed}", "${seed}"), strict=True))
     store.store(name="schema", node={"schema": SCHEMA, **settings, **seeds})

@@ -124,16 +124,24 @@ class Presets:
                 )
             )
 
-    def published(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield (group, name, values) of what Hydra finds in no directory: parts, plugins' presets.
+    def published(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        """Yield what Hydra finds in no directory: parts and plugins' presets, as it stores them.
 
-        A preset that cannot be read is left out here; `faults` says so when it is chosen.
+        Each is (folder, name, package, values). A preset that cannot be read is left out here;
+        `faults` says so when it is chosen.
         """
         for group, sources in self.groups.items():
+            package = "_global_" if group == "experiment" else group
             for name, source in sources.items():
                 if isinstance(source.of, Entry) or source.naming:
+                    folder, _, last = f"{group}/{name}".rpartition("/")
                     with suppress(ConfigError):
-                        yield group, name, _for_hydra(group, source.content())
+                        yield folder, last, package, _for_hydra(group, source.content())
+
+    def clash_in(self, error: str) -> str:
+        """Return the clash that makes Hydra miss a choice, if that is what an error says."""
+        clashes = self.registry.clashes.items()
+        return next((str(clash) for key, clash in clashes if f"'{'/'.join(key)}'" in error), "")
 
     def faults(self, group: str, name: str) -> list[Fault]:
         """Return what is wrong with the file behind a choice, and with the files it is based on.
