@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DYT = ROOT / "plugins" / "encoderkit-dyt"
+STRANGER = ROOT / "plugins" / "encoderkit-prmsnorm"
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 FREE_OF_TORCH = "import sys, encoderkit; sys.exit('torch' in sys.modules)"
@@ -123,13 +123,14 @@ def check_start(site: Site) -> None:
 
 def check_stranger(site: Site, wheel: Path) -> None:
     """A stranger's wheel adds a norm everywhere, and is gone when it is uninstalled."""
-    expect("dyt" not in site.run("encoderkit", "parts", "norm"), "dyt is there before its plugin")
+    name, chosen = "prmsnorm", ["norm=prmsnorm", "norm.share=0.25"]
+    expect(name not in site.run("encoderkit", "parts", "norm"), f"{name} precedes its plugin")
     site.pip("install", "--no-deps", wheel)
-    for command in (["parts", "norm"], ["train", "--help"], ["show", "norm=dyt", "norm.alpha=0.7"]):
-        expect("dyt" in site.run("encoderkit", *command), f"{command} does not show dyt")
-    check_train(site, "norm=dyt", "norm.alpha=0.7")
-    site.pip("uninstall", "-y", "encoderkit-dyt")
-    expect("dyt" not in site.run("encoderkit", "parts", "norm"), "dyt outlives its plugin")
+    for command in (["parts", "norm"], ["train", "--help"], ["show", *chosen]):
+        expect(name in site.run("encoderkit", *command), f"{command} does not show {name}")
+    check_train(site, *chosen)
+    site.pip("uninstall", "-y", "encoderkit-prmsnorm")
+    expect(name not in site.run("encoderkit", "parts", "norm"), f"{name} outlives its plugin")
 
 
 def check_new(site: Site) -> None:
@@ -155,7 +156,7 @@ def main() -> None:
         place = Path(name).resolve()
         print("-- build", flush=True)
         wheel, sdist = build(ROOT, place / "dist")
-        stranger, _ = build(DYT, place / "dist-dyt")
+        stranger, _ = build(STRANGER, place / "dist-stranger")
         check_contents(wheel, sdist)
         site = Site(place)
         print("-- wheel, with all that it asks for", flush=True)

@@ -29,7 +29,7 @@ FLOORS = [
     ["encoderkit.nn.stack", "encoderkit.nn.init", "encoderkit.nn.cost"],
     ["encoderkit.nn.model"],
     ["encoderkit.nn.build"],
-    ["encoderkit.nn.explain", "encoderkit.nn.weights"],
+    ["encoderkit.nn.explain", "encoderkit.nn.difference", "encoderkit.nn.weights"],
     ["encoderkit.nn"],
     ["encoderkit.data"],
     ["encoderkit.train"],
@@ -98,7 +98,7 @@ OURS = [(a, b) for a, b in EDGES if b in MODULES]
 
 
 def test_the_sources_are_found() -> None:
-    assert {"encoderkit.api", "encoderkit_dyt.norm"} <= set(MODULES)
+    assert {"encoderkit.api", "encoderkit_prmsnorm.norm"} <= set(MODULES)
     assert ("encoderkit.registry", "encoderkit.api") in OURS
 
 
@@ -160,7 +160,7 @@ def test_parts_come_in_by_the_four_doors_only() -> None:
 
 def test_catalogues_import_without_torch() -> None:
     at = {name for name, tree in TREES.items() if "API_VERSION" in names(tree)}
-    assert "encoderkit_builtin.catalogue" in at and "encoderkit_dyt" in at
+    assert "encoderkit_builtin.catalogue" in at and "encoderkit_prmsnorm" in at
     reached: set[str] = set()
     while at - reached:
         reached |= at

@@ -22,13 +22,13 @@ def fields(cls: type) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        *["encoderkit_dyt/__init__.py", "encoderkit_dyt/norm.py", "pyproject.toml"],
+        *["encoderkit_prmsnorm/__init__.py", "encoderkit_prmsnorm/norm.py", "pyproject.toml"],
         "tests/test_conformance.py",
     ],
 )
 def test_the_guide_shows_the_example_as_it_is(name: str) -> None:
     shown = re.findall(r"```\w+\n(.*?)```", GUIDE, re.S)
-    assert (PLUGINS / "encoderkit-dyt" / name).read_text("utf-8") in shown
+    assert (PLUGINS / "encoderkit-prmsnorm" / name).read_text("utf-8") in shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ COMMANDS = {
     "sweep": "train every variant of a grid, one process each, and resume by itself",
     "compare": "compare the variants of a sweep",
     "parts": "list every part and preset that can be chosen",
-    "explain": "show a configuration's equations, shapes and parameters",
+    "explain": "show a configuration's equations, parameters and FLOPs",
     "show": "show a resolved configuration and where each value comes from",
 }
 

@@ -35,6 +35,8 @@ def run(arguments: list[str]) -> int:
         print(" ".join(name for name in COMMANDS if name.startswith(typed)))
     elif words[1] in WITH_OVERRIDES:
         directories, others = _config_dirs(words[2:])
+        if "--diff" in others:  # a second configuration begins there
+            others = others[others.index("--diff") + 1 :]
         if others and (names := _choices(others[-1], directories)) is not None:
             print(" ".join(names))
             return 0

@@ -129,13 +129,16 @@ def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any
 
 def _part_row(entry: Entry) -> dict[str, Any]:
     part = entry.part
-    traits = dataclasses.asdict(part.traits)
+    traits = {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in dataclasses.asdict(part.traits).items()
+    }
     return {
         "kind": part.kind,
         "choice": part.name,
         "summary": part.summary,
         "owner": str(entry.owner),
-        "traits": traits | {"layouts": sorted(traits["layouts"])},
+        "traits": traits,
         "options": _options(part.options),
     }
 

@@ -248,13 +248,18 @@ class Composer:
         self, items: Sequence[Override], lost: set[str]
     ) -> tuple[dict[str, Any], list[Fault]]:
         """Return the merged and resolved tree of well-formed overrides, with what went wrong."""
-        groups = tuple(sorted(item.input_line or "" for item in items if _is_group(item)))
+        choices = {item.key_or_group: item for item in items if _is_group(item)}
+        # An experiment may change what its choices hold, and so it needs Hydra for each of them.
+        asked = choices if "experiment" in choices else {}
+        groups = tuple(sorted(item.input_line or "" for item in asked.values()))
         if groups not in self._trees:
             composed = self.compose(groups)
             keys = [str(key) for key in composed if key != "hydra"]
             self._trees[groups] = OmegaConf.masked_copy(composed, keys)
         tree = self._trees[groups].copy()
         OmegaConf.set_struct(tree, False)
+        for group, item in choices.items() if not asked else ():
+            tree[group] = self.presets.read(group, str(item.value()))
         faults: list[Fault] = []
         for item in items:
             if _is_group(item) or item.key_or_group.partition(".")[0] in lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,6 +93,8 @@ class Presets:
         self.registry = registry
         self.groups: dict[str, dict[str, Source]] = {group: {} for group in GROUPS}
         self._faults: list[Fault] = []
+        self._found: dict[tuple[str, str], list[Fault]] = {}
+        self._values: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in registry:
             self._add(entry.part.kind, entry.part.name, Source(str(entry.owner), entry))
         self.directories = list(config_dirs)
@@ -148,6 +151,11 @@ class Presets:
 
         A preset has one base, and then its own values; an experiment is left to Hydra.
         """
+        if (group, name) not in self._found:
+            self._found[group, name] = self._examine(group, name)
+        return self._found[group, name]
+
+    def _examine(self, group: str, name: str) -> list[Fault]:
         seen: list[str] = []
         while isinstance(file := self.groups[group][name].of, Path):
             seen.append(name)
@@ -182,11 +190,12 @@ class Presets:
         The presets read here use two words of Hydra's defaults list, a base in the same group and
         `_self_`; a test pins that Hydra composes the same values.
         """
-        own = self.groups[group][name].content()
-        bases = own.pop("defaults", [])
-        if bases:
-            return self.read(group, bases[0]) | own
-        return (defaults_of(SETTINGS[group]) if group in SETTINGS else {}) | own
+        if (group, name) not in self._values:
+            own = self.groups[group][name].content()
+            bases = own.pop("defaults", [])
+            usual = defaults_of(SETTINGS[group]) if group in SETTINGS else {}
+            self._values[group, name] = (self.read(group, bases[0]) if bases else usual) | own
+        return copy.deepcopy(self._values[group, name])
 
     def opened(self, model: Any) -> Any:
         """Return the model's node with the presets opened that stand for parts inside it.

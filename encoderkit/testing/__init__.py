@@ -1,6 +1,6 @@
 """The door for tests of parts: the conformance kit, a place to build a part at, a batch to call it.
 
-    TestConformance = encoderkit.testing.conformance("norm=dyt", "norm.alpha=0.7")
+    TestConformance = encoderkit.testing.conformance("norm=prmsnorm", "norm.share=0.25")
 
 is all that a test file needs: pytest then shows one test for each property.
 """

@@ -43,6 +43,13 @@ class ScaleNormOptions(Options):
 
 
 @dataclass(slots=True, kw_only=True)
+class DyTOptions(Options):
+    """The options of `norm=dyt`."""
+
+    alpha: float = option(0.5, "where the learned steepness of the tanh starts", above=0)
+
+
+@dataclass(slots=True, kw_only=True)
 class DerfOptions(Options):
     """The options of `norm=derf`."""
 
@@ -85,6 +92,13 @@ NORMS = [
         "encoderkit_builtin.norms:ScaleNorm",
         "gain * x / max(|x|, eps), one gain for all channels",
         ScaleNormOptions,
+    ),
+    Part(
+        "norm",
+        "dyt",
+        "encoderkit_builtin.norms:DyT",
+        "gamma * tanh(alpha x) + beta, channel by channel, without statistics",
+        DyTOptions,
     ),
     Part(
         "norm",

@@ -10,12 +10,13 @@ from encoderkit.nn import Ctx, InputError, NoNorm, Norm, Site
 from encoderkit_builtin.catalogue import (
     BatchNormOptions,
     DerfOptions,
+    DyTOptions,
     LayerNormOptions,
     RMSNormOptions,
     ScaleNormOptions,
 )
 
-__all__ = ["BatchNorm", "Derf", "LayerNorm", "NoNorm", "RMSNorm", "ScaleNorm"]
+__all__ = ["BatchNorm", "Derf", "DyT", "LayerNorm", "NoNorm", "RMSNorm", "ScaleNorm"]
 
 
 class LayerNorm(Norm):
@@ -114,6 +115,25 @@ class ScaleNorm(Norm):
         length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide)  # (N, 1)
         y: Tensor = self.gain * (x / length.clamp_min(self.eps))  # (N, D)
         return y.to(x.dtype)
+
+
+class DyT(Norm):
+    """Squashes every channel by a tanh, without statistics (Dynamic Tanh, arXiv 2503.10622).
+
+    gamma * tanh(alpha x) + beta, with one learned alpha
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    def __init__(self, opts: DyTOptions, site: Site) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor(opts.alpha))
+        self.gamma = nn.Parameter(torch.ones(site.d_model))
+        self.beta = nn.Parameter(torch.zeros(site.d_model))
+
+    def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return the squashed tokens, in the dtype of x."""
+        return (self.gamma * torch.tanh(self.alpha * x) + self.beta).to(x.dtype)
 
 
 class Derf(Norm):

@@ -12,11 +12,12 @@ from encoderkit.testing import make_ctx, make_site
 from encoderkit_builtin.catalogue import (
     BatchNormOptions,
     DerfOptions,
+    DyTOptions,
     LayerNormOptions,
     RMSNormOptions,
     ScaleNormOptions,
 )
-from encoderkit_builtin.norms import BatchNorm, Derf, LayerNorm, NoNorm, RMSNorm, ScaleNorm
+from encoderkit_builtin.norms import BatchNorm, Derf, DyT, LayerNorm, NoNorm, RMSNorm, ScaleNorm
 
 
 def shaken(norm: Norm) -> Norm:
@@ -36,6 +37,7 @@ def make(name: str, width: int = 8, eps: float = 1e-6) -> Norm:
         "rmsnorm": RMSNorm(RMSNormOptions(eps=eps), site),
         "batchnorm": BatchNorm(BatchNormOptions(eps=eps), site),
         "scalenorm": ScaleNorm(ScaleNormOptions(eps=eps), site),
+        "dyt": DyT(DyTOptions(alpha=0.7), site),
         "derf": Derf(DerfOptions(alpha=0.7, shift=-0.2), site),
     }
     return shaken(made[name])
@@ -95,6 +97,17 @@ def test_scalenorm_starts_at_the_length_of_a_token_of_unit_variance() -> None:
     norm = ScaleNorm(ScaleNormOptions(), make_site(d_model=16))
     assert norm.gain.shape == () and norm.gain.item() == 4
     assert torch.allclose(norm(torch.rand(3, 16) + 1, make_ctx([3])).norm(dim=1), torch.tensor(4.0))
+
+
+def test_dyt_is_its_equation_and_starts_where_its_option_says() -> None:
+    norm, x = make("dyt"), tokens(5)
+    wanted = [[math.tanh(v) for v in row] for row in (norm.alpha * x).tolist()]
+    expected = norm.gamma * torch.tensor(wanted, dtype=torch.float64) + norm.beta
+    assert torch.allclose(norm(x, make_ctx([5])), expected, rtol=0, atol=1e-12)
+    assert DyT(DyTOptions(), make_site(d_model=8)).alpha.item() == 0.5
+    fresh = DyT(DyTOptions(alpha=0.75), make_site(d_model=8))
+    assert fresh.alpha.item() == 0.75
+    assert bool((fresh.gamma == 1).all()) and bool((fresh.beta == 0).all())
 
 
 def test_derf_is_its_equation_and_starts_where_its_options_say() -> None:
@@ -164,7 +177,7 @@ def test_layernorm_looks_along_a_token_and_batchnorm_across_tokens() -> None:
     assert alike == [False, True]
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "scalenorm", "derf"])
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "scalenorm", "dyt", "derf"])
 @pytest.mark.parametrize("value", [0.0, 1e-30, 300.0, 3e4])
 def test_extreme_rows_stay_finite_in_half_precision(name: str, value: float) -> None:
     norm = make(name, eps=1e-3 if name == "scalenorm" else 1e-6).half()
@@ -175,7 +188,7 @@ def test_extreme_rows_stay_finite_in_half_precision(name: str, value: float) -> 
     assert x.grad is not None and bool(x.grad.isfinite().all())
 
 
-@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "batchnorm", "scalenorm", "derf"])
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "batchnorm", "scalenorm", "dyt", "derf"])
 def test_the_gradient_is_that_of_the_equation(name: str) -> None:
     norm, x = make(name), tokens(4).requires_grad_()
     assert torch.autograd.gradcheck(lambda t: norm(t, make_ctx([4])), (x,))
@@ -187,6 +200,7 @@ def test_the_gradient_is_that_of_the_equation(name: str) -> None:
         RMSNorm(RMSNormOptions(), make_site(d_model=8)),
         RMSNorm(RMSNormOptions(offset=1.0), make_site(d_model=8)),
         ScaleNorm(ScaleNormOptions(), make_site(d_model=8)),
+        DyT(DyTOptions(), make_site(d_model=8)),
         Derf(DerfOptions(), make_site(d_model=8)),
     ],
 )

@@ -24,6 +24,8 @@ from encoderkit.cli import main
         ('encoderkit train "norm=rm', set()),
         ("encoderkit train norm=${", set()),
         ("encoderkit train norm.p", set()),
+        ("encoderkit explain norm=layernorm --diff norm=rm", {"norm=rmsnorm"}),
+        ("encoderkit explain norm=layernorm --diff norm=rmsnorm norm.of", {"norm.offset="}),
     ],
 )
 def test_candidates(line, wanted, capsys, monkeypatch, tmp_path):

@@ -34,7 +34,7 @@ def test_every_fault_is_reported():
     text = words(norm={"part": "rmsnrm"}, ffn={"part": "mlp", "width": -1, "x": 1}, seed=-2)
     assert text.startswith("4 faults in this request:")
     for part in (
-        "norm=rmsnrm: must be one of layernorm, rmsnorm, batchnorm, scalenorm, derf, none",
+        "norm=rmsnrm: must be one of layernorm, rmsnorm, batchnorm, scalenorm, dyt, derf, none",
         "Did you mean rmsnorm?",
         "ffn.width=-1: must be at least 1 (mlp, encoderkit",
         "ffn.x=1: there is no such option (mlp, encoderkit",

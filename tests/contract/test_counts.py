@@ -22,6 +22,7 @@ FORMULAS = {
         "rmsnorm": USUAL - NORMS * D,
         "batchnorm": USUAL,
         "scalenorm": USUAL - NORMS * LAYERNORM + NORMS,
+        "dyt": USUAL + NORMS,
         "derf": USUAL + NORMS * 2,
         "none": USUAL - NORMS * LAYERNORM,
     },

@@ -32,10 +32,10 @@ SAVE = """
 import sys, torch
 from importlib.metadata import EntryPoint
 from encoderkit import build, plugins
-found = plugins.load([EntryPoint("dyt", "encoderkit_dyt", plugins.GROUP)])
-plugins.registry().entries[("norm", "dyt")] = found.entries[("norm", "dyt")]
+found = plugins.load([EntryPoint("prmsnorm", "encoderkit_prmsnorm", plugins.GROUP)])
+plugins.registry().entries[("norm", "prmsnorm")] = found.entries[("norm", "prmsnorm")]
 torch.manual_seed(0)
-stack = build("norm=dyt", "model.n_layers=1").eval()
+stack = build("norm=prmsnorm", "model.n_layers=1").eval()
 x = torch.randn(2, 5, 64)
 torch.save({"stack": stack, "x": x, "y": stack(x)}, sys.argv[1])
 """
@@ -60,7 +60,7 @@ def python(*arguments, cwd, path):
 
 @pytest.fixture(scope="module")
 def path():
-    places = (ROOT, ROOT / "plugins", ROOT / "plugins" / "encoderkit-dyt")
+    places = (ROOT, ROOT / "plugins", ROOT / "plugins" / "encoderkit-prmsnorm")
     return ":".join(str(place) for place in places)
 
 

@@ -53,6 +53,11 @@ def scalenorm(norm, x, lengths):
     return torch.stack(rows)
 
 
+def dyt(norm, x, lengths):
+    e = torch.exp(2 * norm.alpha * x)
+    return norm.gamma * (e - 1) / (e + 1) + norm.beta
+
+
 def derf(norm, x, lengths):
     """erf(z) = 2 / sqrt(pi) exp(-z^2) (z + 2 z^3 / 3 + 4 z^5 / 15 + ...), 1 to 1e-19 at 6.5."""
     z = (norm.alpha * x + norm.shift).clamp(-6.5, 6.5)
@@ -67,9 +72,14 @@ def same(norm, x, lengths):
     return x * 1
 
 
-def dyt(norm, x, lengths):
-    e = torch.exp(2 * norm.alpha * x)
-    return norm.gamma * (e - 1) / (e + 1) + norm.beta
+def prmsnorm(norm, x, lengths):
+    """The usual share of 1/16; a reference cannot see the option."""
+    rows = []
+    for row in x:
+        first = row[: -(-len(row) // 16)]
+        square = sum(value * value for value in first) / len(first)
+        rows.append(norm.gain * row / (square + EPS) ** 0.5)
+    return torch.stack(rows)
 
 
 def plain_norm(x):
@@ -204,9 +214,10 @@ REFERENCES = {
     "norm=rmsnorm": rmsnorm,
     "norm=batchnorm": batchnorm,
     "norm=scalenorm": scalenorm,
+    "norm=dyt": dyt,
     "norm=derf": derf,
     "norm=none": same,
-    "norm=dyt": dyt,
+    "norm=prmsnorm": prmsnorm,
     "placement=pre": pre,
     "placement=post": post,
     "placement=sandwich": sandwich,
