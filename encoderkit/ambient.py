@@ -120,6 +120,8 @@ def _different(before: State, after: State) -> list[str]:
 def unchanged(package: str) -> Iterator[None]:
     """Undo what the code of a package changes for the whole process, and refuse it.
 
+    What another thread changes at that moment cannot be told from it.
+
     Errors: PluginError with each change, before -> after.
     """
     imports = _FirstImports(package, _state())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -39,9 +41,11 @@ def run(words: Sequence[str], to: Path) -> int:
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_text(text, "utf-8")
     except OSError as error:
+        shutil.rmtree(place, ignore_errors=True)
         raise ConfigError([Fault(str(place), f"cannot be written: {error.strerror}.")]) from error
+    typed = shlex.quote(str(place))
     print(f"wrote {place}\nNext:")
-    print(f"  pip install -e {place}\n  encoderkit parts check {kind}={name}\n  pytest {place}")
+    print(f"  pip install -e {typed}\n  encoderkit parts check {kind}={name}\n  pytest {typed}")
     return 0
 
 
