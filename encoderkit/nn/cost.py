@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from encoderkit.errors import EncoderkitError
-from encoderkit.nn.base import Piece, Position
+from encoderkit.nn.base import Piece, Placement, Position
 from encoderkit.nn.stack import EncoderStack
 
 
@@ -50,7 +50,9 @@ def flops(stack: EncoderStack, length: int) -> dict[str, float]:
 
 def _calls(part: Piece) -> tuple[str, ...]:
     """Return the methods by which a stack runs a part."""
-    return ("embed", "prepare") if isinstance(part, Position) else ("forward",)
+    if isinstance(part, Position):
+        return ("embed", "prepare")
+    return ("enter", "forward", "leave") if isinstance(part, Placement) else ("forward",)
 
 
 class _Meter:

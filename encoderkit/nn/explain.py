@@ -6,23 +6,24 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 from torch import nn
 
 from encoderkit.config.check import show
-from encoderkit.config.schema import Config
+from encoderkit.config.layers import Term, sublayers_of
+from encoderkit.config.schema import Chosen, Config
 from encoderkit.nn.base import NoNorm
 from encoderkit.nn.build import build_stack
 from encoderkit.nn.cost import flops
-from encoderkit.nn.stack import EncoderStack, Sublayer
+from encoderkit.nn.stack import EncoderStack
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """What equal parts in one place of the layers hold and cost together.
 
-    `role` is position, branch, placement or final. Shares are of the whole stack. None is unknown.
+    `role` is position, embed_norm, branch, placement or final. Shares are of the whole stack. None
+    is unknown.
 
     Units: `flops` for each token of a forward pass.
     """
@@ -86,10 +87,6 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _layers(stack: EncoderStack) -> list[dict[str, Sublayer]]:
-    return [dict(cast(nn.ModuleDict, layer).items()) for layer in stack.layers]  # type: ignore[arg-type]
-
-
 def _places(stack: EncoderStack, config: Config) -> dict[tuple[str, str, str, str], list[str]]:
     """Return the paths of the parts in use, by what makes them equal: slot, role, name, shape."""
     places: dict[tuple[str, str, str, str], list[str]] = {}
@@ -103,19 +100,22 @@ def _parts(stack: EncoderStack, config: Config) -> Iterator[tuple[str, str, str,
     """Yield slot, role, name and path of each part in use."""
     for name in stack.position:
         yield "position", "position", name, f"position.{name}"
-    norm = config.norm.entry.part.name
-    placed = f"{config.placement.entry.part.name} with {norm}"
-    for n, layer in enumerate(_layers(stack)):
-        for slot in layer:
-            path, part = f"layers.{n}.{slot}", getattr(config, _kind(slot)).entry.part.name
-            yield slot, "branch", part, f"{path}.branch"
-            yield slot, "placement", placed, f"{path}.placement"
+    if config.model.embed_norm is not None:
+        norm = config.model.embed_norm.entry.part.name
+        yield "embed_norm", "embed_norm", norm, "embed_norm"
+    for n in range(config.model.n_layers):
+        for term, parts in sublayers_of(config, n):
+            path, names = (
+                f"layers.{n}.{term.slot}",
+                {k: c.entry.part.name for k, c in parts.items()},
+            )
+            for kind in term.kinds:
+                inside = f".{kind}" if len(term.kinds) > 1 else ""
+                yield term.slot, "branch", names[kind], f"{path}.branch{inside}"
+            placed = f"{names['placement']} with {names['norm']}"
+            yield term.slot, "placement", placed, f"{path}.placement"
     if not isinstance(stack.final, NoNorm):
-        yield "final", "final", norm, "final"
-
-
-def _kind(slot: str) -> str:
-    return "attention" if slot.startswith("attention") else "ffn"
+        yield "final", "final", config.norm.entry.part.name, "final"
 
 
 def _shape(module: nn.Module) -> str:
@@ -128,16 +128,48 @@ def _shape(module: nn.Module) -> str:
 
 def _equation(stack: EncoderStack, config: Config) -> list[str]:
     """Return one line for each sublayer, then what each name in them stands for."""
-    layers = _layers(stack)
-    lines = [f"{len(layers)} times:"]
-    for slot, sublayer in layers[0].items():
-        lines.append(f"  x = {sublayer.placement.equation.replace('f(', f'{slot}(')}")
+    blocks: dict[tuple[str, ...], list[int]] = {}
+    meanings: dict[str, dict[str, list[int]]] = {}
+    for n in range(config.model.n_layers):
+        lines = []
+        for term, parts in sublayers_of(config, n):
+            equation = stack.get_submodule(f"layers.{n}.{term.slot}.placement").equation
+            lines.append(f"  x = {str(equation).replace('f(', f'{_called(term)}(')}")
+            if len(term.kinds) > 1:
+                lines.append(f"  {term.slot}(x) = {' + '.join(f'{k}(x)' for k in term.kinds)}")
+            for name, kind in {
+                **{k: k for k in term.kinds},
+                "N": "norm",
+                "position": "position",
+            }.items():
+                meanings.setdefault(name, {}).setdefault(_meaning(parts[kind]), []).append(n)
+        blocks.setdefault(tuple(lines), []).append(n)
+    found = []
+    if config.model.embed_norm is not None:
+        found.append("first x = embed_norm(x)")
+        meanings["embed_norm"] = {_meaning(config.model.embed_norm): [0]}
+    for block, layers in blocks.items():
+        times = f"{len(layers)} times:" if len(blocks) == 1 else f"{_named(layers)}:"
+        found += [times, *block]
     if not isinstance(stack.final, NoNorm):
-        lines.append("then x = N(x)")
-    used = {slot: getattr(config, _kind(slot)) for slot in layers[0]}
-    for name, chosen in {**used, "N": config.norm, "position": config.position}.items():
-        values = dataclasses.asdict(chosen.options).items()
-        options = ", ".join(f"{key}={show(value)}" for key, value in values)
-        part = chosen.entry.part
-        lines.append(f"{name} is {part.name}{f' ({options})' * bool(options)}: {part.summary}")
-    return lines
+        found.append("then x = N(x)")
+    for name in sorted(meanings, key=lambda name: name in ("N", "position")):  # parts first
+        texts = meanings[name]
+        for text, layers in texts.items():
+            found.append(f"{name}{f' in {_named(layers)}' * (len(texts) > 1)} is {text}")
+    return found
+
+
+def _called(term: Term) -> str:
+    return term.slot if term.scale == 1 else f"{term.scale:g} {term.slot}"
+
+
+def _named(layers: list[int]) -> str:
+    numbers = ", ".join(map(str, dict.fromkeys(layers)))
+    return f"layer {numbers}" if len(set(layers)) == 1 else f"layers {numbers}"
+
+
+def _meaning(chosen: Chosen) -> str:
+    values = dataclasses.asdict(chosen.options).items()
+    options = ", ".join(f"{key}={show(value)}" for key, value in values)
+    return f"{chosen.entry.part.name}{f' ({options})' * bool(options)}: {chosen.entry.part.summary}"

@@ -121,3 +121,38 @@ def test_a_stack_of_nothing() -> None:
     found = explain(configure("attention=none", "ffn=none", "norm=none", "model.final_norm=false"))
     assert found.parameters == 0 and [row.share for row in found.rows] == [0.0]
     assert found.flops == 0 and [row.flops_share for row in found.rows] == [0.0]
+
+
+def test_layers_that_differ_are_told_apart() -> None:
+    found = explain(
+        configure(
+            "model.layers=[{at:'::2',norm:{part:rmsnorm,eps:1e-5},ffn:swiglu}]",
+            "model.sublayers=[attention+ffn,0.5*ffn]",
+            "model.embed_norm=scalenorm",
+            "norm=dyt",
+        )
+    )
+    assert found.equation[:5] == [
+        "first x = embed_norm(x)",
+        "3 times:",
+        "  x = x + attention_ffn(N(x))",
+        "  attention_ffn(x) = attention(x) + ffn(x)",
+        "  x = x + 0.5 ffn(N(x))",
+    ]
+    meanings = [line.partition(" is ") for line in found.equation if " is " in line]
+    named = {name: text.partition(" ")[0].rstrip(":") for name, _, text in meanings}
+    assert named == {
+        "attention": "sdpa",
+        "ffn in layers 0, 2": "glu",
+        "ffn in layer 1": "mlp",
+        "N in layers 0, 2": "rmsnorm",
+        "N in layer 1": "dyt",
+        "position": "sinusoidal",
+        "embed_norm": "scalenorm",
+    }
+    parts = [(row.slot, row.part) for row in found.rows]
+    assert ("embed_norm", "scalenorm") in parts
+    assert ("attention_ffn", "glu") in parts and ("attention_ffn", "mlp") in parts
+    assert found.parameters == sum(row.parameters for row in found.rows)
+    spent = [row.flops for row in found.rows if row.flops is not None]
+    assert found.flops is not None and abs(found.flops - sum(spent)) < 1e-6 * found.flops
