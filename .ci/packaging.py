@@ -81,7 +81,9 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     tops = {name.partition("/")[0] for name in inside if ".dist-info" not in name}
     expect(tops == {"encoderkit", "encoderkit_builtin"}, f"the wheel holds {sorted(tops)}")
     presets = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
-    for name in ["encoderkit/py.typed", *(f"encoderkit/{preset}" for preset in presets)]:
+    templates = (ROOT / "encoderkit" / "cli" / "templates").rglob("*.in")
+    wanted = ["encoderkit/py.typed", *(f"encoderkit/{preset}" for preset in presets)]
+    for name in [*wanted, *(str(path.relative_to(ROOT)) for path in templates)]:
         expect(name in inside, f"the wheel lacks {name}")
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
@@ -131,6 +133,14 @@ def check_stranger(site: Site, wheel: Path) -> None:
     expect(name not in site.run("encoderkit", "parts", "norm"), f"{name} outlives its plugin")
 
 
+def check_new(site: Site) -> None:
+    """A package that `parts new` wrote installs, and its part has every property, as it is."""
+    site.run("encoderkit", "parts", "new", "norm", "mynorm")
+    site.pip("install", "--no-deps", "-e", site.foreign / "encoderkit-mynorm")
+    print(site.run("encoderkit", "parts", "check", "norm=mynorm").splitlines()[-1], flush=True)
+    site.pip("uninstall", "-y", "encoderkit-mynorm")
+
+
 def check_install(site: Site, what: Iterable[str | Path], home: Path) -> None:
     """Install in place of the former one, and see that the commands run what was installed."""
     site.pip("uninstall", "-y", "encoderkit")
@@ -155,6 +165,8 @@ def main() -> None:
         check_start(site)
         print("-- a stranger's wheel beside it", flush=True)
         check_stranger(site, stranger)
+        print("-- a package that parts new wrote", flush=True)
+        check_new(site)
         print("-- sdist", flush=True)
         check_install(site, ["--no-deps", sdist], place / "venv")
         print("-- editable", flush=True)

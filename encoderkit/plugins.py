@@ -8,7 +8,6 @@ import functools
 import importlib
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,20 +16,24 @@ from typing import Any, get_type_hints
 import pluggy
 
 import encoderkit
+from encoderkit.ambient import unchanged
 from encoderkit.api import KINDS, VERSION, Hooks, Options, Part, Range, Traits, fit, is_option_type
-from encoderkit.errors import PluginError
+from encoderkit.errors import ConfigError, Fault, PluginError
 from encoderkit.registry import (
-    NOT_TEXT,
+    NAME_RULE,
+    Choice,
+    Clash,
     Entry,
     Owner,
     Problem,
     Registry,
     conf_dir,
+    is_part_name,
     preset_files,
 )
 
 GROUP = "encoderkit.plugins"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+BUILT_IN = Owner("encoderkit", encoderkit.__version__)
 _TARGET = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _HOOKS = [name for name in vars(Hooks) if not name.startswith("__")]
 
@@ -41,15 +44,31 @@ def registry() -> Registry:
     return load(sorted(entry_points(group=GROUP), key=lambda e: (_distribution(e), e.name)))
 
 
+def strict() -> Registry:
+    """Return the registry, when every plugin is whole and every name is one package's.
+
+    Errors: ConfigError with each plugin that was left out, and each name that several have.
+    """
+    found = registry()
+    lines = [*found.problems, *found.clashes.values()]
+    if lines:
+        raise ConfigError([Fault("plugins", str(line)) for line in lines])
+    return found
+
+
 def load(points: Iterable[EntryPoint]) -> Registry:
     """Return a registry with the built-in parts and those of the given entry points."""
     found = Registry()
-    _add(found, "builtin", Owner("encoderkit", encoderkit.__version__), _builtin)
-    if found.problems:
+    ours = _read(found, _Plugin("builtin", BUILT_IN, "encoderkit_builtin"), _builtin)
+    if ours is None:
         raise PluginError(str(found.problems[0]))
+    plugins = []
     for point in points:
-        version = point.dist.version if point.dist else "?"
-        _add(found, point.name, Owner(_distribution(point), version), point.load)
+        owner = Owner(_distribution(point), point.dist.version if point.dist else "?")
+        empty = _Plugin(point.name, owner, point.module.partition(".")[0])
+        if (plugin := _read(found, empty, point.load)) is not None:
+            plugins.append(plugin)
+    _name(found, ours, _without_twins(found, plugins))
     return found
 
 
@@ -65,13 +84,33 @@ def _builtin() -> Any:
     return importlib.import_module("encoderkit_builtin.catalogue")
 
 
-def _add(found: Registry, name: str, owner: Owner, importer: Callable[[], Any]) -> None:
-    """Add one plugin whole, or note why it was left out."""
+@dataclasses.dataclass(slots=True)
+class _Plugin:
+    """A plugin, and what it has."""
+
+    name: str
+    owner: Owner
+    package: str
+    parts: list[Part] = dataclasses.field(default_factory=list)
+    presets: list[Path] = dataclasses.field(default_factory=list)
+
+    def choices(self) -> frozenset[Choice]:
+        """Return every name that the plugin gives, as far as it is one."""
+        listed = [(str(p.kind), str(p.name)) for p in self.parts if isinstance(p, Part)]
+        for directory in self.presets:
+            listed += [(group, name) for group, name, _ in preset_files(directory)[0]]
+        return frozenset(listed)
+
+
+def _read(found: Registry, plugin: _Plugin, importer: Callable[[], Any]) -> _Plugin | None:
+    """Return one plugin with all it has, or note why it is left out."""
     stage = "import"
+    known = None
     try:
-        # What a plugin prints must not end up in somebody's JSON, nor its filters in their program.
-        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
-            module = importer()
+        # What a plugin prints must not end up in somebody's JSON.
+        with contextlib.redirect_stdout(sys.stderr):
+            with unchanged(plugin.package):
+                module = importer()
             stage = "API version"
             _check_version(module)
             stage = "registration"
@@ -82,16 +121,16 @@ def _add(found: Registry, name: str, owner: Owner, importer: Callable[[], Any]) 
             manager.check_pending()
             _check_hooks(manager, module)
             stage = "hooks"
-            parts = list(_returned(manager, "encoderkit_parts", Iterable, "a list of Part objects"))
-            place = _returned(manager, "encoderkit_presets", str | Path, "one directory")
-            presets = [Path(place).resolve()] if place != "" else []
+            with unchanged(plugin.package):
+                _call_hooks(manager, plugin)
+        known = plugin.choices()
         stage = "parts"
-        taken = _taken(found)
-        for part in parts:
+        taken: dict[Choice, str] = {}
+        for part in plugin.parts:
             _check_part(part, taken)
             taken[part.kind, part.name] = f"this plugin's {part.target}"
         stage = "presets"
-        for directory in presets:
+        for directory in plugin.presets:
             _check_presets(directory, taken)
     except KeyboardInterrupt:
         raise
@@ -99,10 +138,53 @@ def _add(found: Registry, name: str, owner: Owner, importer: Callable[[], Any]) 
         cause = " ".join(str(error).split()) or type(error).__name__
         if not isinstance(error, PluginError):
             cause = f"{type(error).__name__}: {cause}"
-        found.problems.append(Problem(name, owner, stage, cause))
-        return
-    found.entries |= {(part.kind, part.name): Entry(part, owner) for part in parts}
-    found.presets += [(owner, directory) for directory in presets]
+        found.problems.append(Problem(plugin.name, plugin.owner, stage, cause, known))
+        return None
+    return plugin
+
+
+def _call_hooks(manager: pluggy.PluginManager, plugin: _Plugin) -> None:
+    """Ask a plugin what it has."""
+    parts = _returned(manager, "encoderkit_parts", Iterable, "a list of Part objects")
+    plugin.parts = list(parts)
+    place = _returned(manager, "encoderkit_presets", str | Path, "one directory")
+    plugin.presets = [Path(place).resolve()] if place != "" else []
+
+
+def _without_twins(found: Registry, plugins: list[_Plugin]) -> list[_Plugin]:
+    """Return the plugins without those that share a name with another of their own package."""
+    alone = []
+    for plugin in plugins:
+        own = plugin.choices()
+        for other in plugins:
+            both = own & other.choices() if other is not plugin else own - own
+            if both and other.owner == plugin.owner:
+                group, name = min(both)
+                cause = f"{group}={name} is also in plugin {other.name} of the same package"
+                found.problems.append(Problem(plugin.name, plugin.owner, "names", cause, own))
+                break
+        else:
+            alone.append(plugin)
+    return alone
+
+
+def _name(found: Registry, ours: _Plugin, plugins: list[_Plugin]) -> None:
+    """Give every choice the name that it has whatever the order of plugins."""
+    reserved = ours.choices() | {(group, name) for group, name, _ in preset_files(conf_dir())[0]}
+    homes: dict[Choice, list[Owner]] = {}
+    for plugin in plugins:
+        for key in sorted(plugin.choices()):
+            homes.setdefault(key, []).append(plugin.owner)
+    for key, owners in sorted(homes.items()):
+        if len(owners) > 1 or key in reserved:
+            those = sorted(owners, key=lambda owner: owner.qualified(""))
+            found.clashes[key] = Clash(*key, tuple(those), key in reserved)
+    for plugin in [ours, *plugins]:
+        for part in plugin.parts:
+            name = found.named(plugin.owner, part.kind, part.name)
+            entry = Entry(dataclasses.replace(part, name=name), plugin.owner)
+            found.entries[part.kind, name] = entry
+        found.presets += [(plugin.owner, directory) for directory in plugin.presets]
 
 
 def _check_hooks(manager: pluggy.PluginManager, module: Any) -> None:
@@ -125,19 +207,7 @@ def _returned(manager: pluggy.PluginManager, hook: str, kind: Any, wanted: str) 
     return values[0]
 
 
-def _taken(found: Registry) -> dict[tuple[str, str], str]:
-    """Return every choice there is, with whose it is."""
-    taken = {key: f"a part of {entry.owner}" for key, entry in found.entries.items()}
-    for owner, directory in [
-        (Owner("encoderkit", encoderkit.__version__), conf_dir()),
-        *found.presets,
-    ]:
-        for group, name, _ in preset_files(directory)[0]:
-            taken[group, name] = f"a preset of {owner}"
-    return taken
-
-
-def _check_presets(directory: Path, taken: Mapping[tuple[str, str], str]) -> None:
+def _check_presets(directory: Path, taken: Mapping[Choice, str]) -> None:
     files, faults = preset_files(directory)
     if faults:
         raise PluginError(str(faults[0]))
@@ -157,17 +227,14 @@ def _check_version(module: Any) -> None:
         )
 
 
-def _check_part(part: Any, taken: Mapping[tuple[str, str], str]) -> None:
+def _check_part(part: Any, taken: Mapping[Choice, str]) -> None:
     if not isinstance(part, Part):
         raise PluginError(f"encoderkit_parts must return Part objects, not {part!r}")
     where = f"{part.kind}={part.name}"
     if part.kind not in KINDS:
         raise PluginError(f"{where}: the kind must be one of {', '.join(KINDS)}")
-    if not _NAME.fullmatch(str(part.name)) or part.name in NOT_TEXT:
-        raise PluginError(
-            f"{where}: a name is lower-case letters, digits and underscores, "
-            f"and none of {', '.join(NOT_TEXT)}"
-        )
+    if not is_part_name(str(part.name)):
+        raise PluginError(f"{where}: {NAME_RULE}")
     if part.target is not None and not _TARGET.fullmatch(str(part.target)):
         raise PluginError(f"{where}: the target must be 'module:attribute', not {part.target!r}")
     if part.target is None and part.kind not in ("attention", "ffn"):

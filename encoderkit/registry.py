@@ -6,16 +6,26 @@ import hashlib
 import importlib
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from encoderkit.ambient import unchanged
 from encoderkit.api import KINDS, Part
 from encoderkit.errors import Fault, PluginError, nearest
 
 GROUPS = (*KINDS, "model", "train", "experiment")
 NOT_TEXT = ("true", "false", "null", "nan", "inf")  # what an override reads as something else
+Choice = tuple[str, str]  # a group and a name in it: norm, rmsnorm
+# Modules of parts whose import changed the process's state, and how: it happens only once.
+_REFUSED: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
+NAME_RULE = f"a name is lower-case letters, digits and underscores, none of {', '.join(NOT_TEXT)}"
+_PART = re.compile(r"[a-z][a-z0-9_]*")
 _PRESET = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -29,6 +39,10 @@ class Owner:
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}"
 
+    def qualified(self, name: str) -> str:
+        """Return distribution/name, with the distribution as package indexes spell it."""
+        return f"{re.sub(r'[-_.]+', '-', self.distribution).lower()}/{name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -40,16 +54,25 @@ class Entry:
     def load(self) -> Any:
         """Import and return the part's class.
 
-        Errors: PluginError when the target cannot be imported.
+        Errors: PluginError when the target cannot be imported, or changes the process's state.
         """
-        module, _, attribute = (self.part.target or "").partition(":")
+        name, _, attribute = (self.part.target or "").partition(":")
+        where = f"{self.part.kind}={self.part.name} ({self.owner}): {self.part.target}"
+        known = sys.modules.get(name)
+        trusted = known is not None or self.owner.distribution == "encoderkit"
         try:
-            return getattr(importlib.import_module(module), attribute)
+            if known and known in _REFUSED:
+                raise PluginError(_REFUSED[known])
+            with nullcontext() if trusted else unchanged(name.partition(".")[0]):
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
+        except PluginError as error:
+            if name in sys.modules:
+                _REFUSED[sys.modules[name]] = str(error)
+            raise PluginError(f"{where} cannot be loaded: {error}") from error
         except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"{self.part.kind}={self.part.name} ({self.owner}): "
-                f"{self.part.target} cannot be loaded: {type(error).__name__}: {error}"
-            ) from error
+            cause = f"{type(error).__name__}: {error}"
+            raise PluginError(f"{where} cannot be loaded: {cause}") from error
 
     def source_hash(self) -> str:
         """Return 12 hex digits of the SHA-256 of the file that the part's code stands in."""
@@ -61,24 +84,56 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A plugin, or a part of one, that was left out, and why."""
+    """A plugin that was left out, and why; `choices` is what it has, once that is known."""
 
     plugin: str
     owner: Owner
     stage: str
     cause: str
+    choices: frozenset[Choice] | None = None
 
     def __str__(self) -> str:
         return f"plugin {self.plugin} ({self.owner}) failed at {self.stage}: {self.cause}"
 
 
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A name that several packages give to a choice of one group; no order decides whose it is."""
+
+    group: str
+    name: str
+    owners: tuple[Owner, ...]
+    built_in: bool  # the plain name stays the built-in's, and `owners` are the others
+
+    @property
+    def whose(self) -> str:
+        """The packages that have the name."""
+        return " and ".join(map(str, self.owners))
+
+    @property
+    def advice(self) -> str:
+        """What to type for each."""
+        typed = [f"{self.group}={owner.qualified(self.name)}" for owner in self.owners]
+        return f"Type {' or '.join(typed)}."
+
+    def __str__(self) -> str:
+        stays = ", and stays the name of the built-in" if self.built_in else ""
+        return f"{self.group}={self.name} is a name of {self.whose}{stays}. {self.advice}"
+
+
 @dataclass(slots=True)
 class Registry:
-    """Parts by (kind, name); preset directories by owner; plugins that were left out."""
+    """Parts by (kind, name); preset directories by owner; plugins that were left out; clashes."""
 
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    entries: dict[Choice, Entry] = field(default_factory=dict)
     presets: list[tuple[Owner, Path]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    clashes: dict[Choice, Clash] = field(default_factory=dict)
+
+    def named(self, owner: Owner, group: str, name: str) -> str:
+        """Return what to type for an owner's choice: its name, or distribution/name in a clash."""
+        clash = self.clashes.get((group, name))
+        return owner.qualified(name) if clash and owner in clash.owners else name
 
     def names(self, kind: str) -> list[str]:
         """Return the names of all parts of one kind, in the order they were added."""
@@ -87,6 +142,11 @@ class Registry:
     def __iter__(self) -> Iterator[Entry]:
         """Yield all parts, kind by kind."""
         return iter(sorted(self.entries.values(), key=lambda e: KINDS.index(e.part.kind)))
+
+
+def is_part_name(text: str) -> bool:
+    """Tell whether a part may have this name."""
+    return bool(_PART.fullmatch(text)) and text not in NOT_TEXT
 
 
 def conf_dir() -> Path:

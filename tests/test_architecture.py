@@ -19,7 +19,7 @@ PACKAGES += [home.name.replace("-", "_") for home in HOMES[2:]]
 
 # A module imports only from floors below its own; modules of one floor may see each other.
 FLOORS = [
-    ["encoderkit", "encoderkit.errors", "encoderkit.fs"],
+    ["encoderkit", "encoderkit.ambient", "encoderkit.errors", "encoderkit.fs"],
     ["encoderkit.api"],
     ["encoderkit.registry", "encoderkit.plugins"],
     ["encoderkit.config"],

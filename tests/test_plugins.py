@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
-import warnings
 from dataclasses import dataclass, make_dataclass
 from importlib.metadata import EntryPoint
 from typing import Literal
 
 import pytest
 
+import encoderkit
 from encoderkit import api, plugins
-from encoderkit.errors import PluginError
+from encoderkit.cli import main
+from encoderkit.config.request import configure
+from encoderkit.errors import ConfigError, PluginError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,9 +133,8 @@ def raising():
         (shipping(3), "encoderkit_presets must return one directory, not 3"),
         (shipping("/no/such/place"), "/no/such/place: there is no such directory"),
         (module([part(), part()]), "norm=mine is already the name of this plugin's a:B"),
-        (module([part(kind="ffn", name="swiglu")]), "already the name of a preset of encoderkit"),
         (module([part(name=None)]), "norm=None: a name is lower-case"),
-        (module([part(name="null")]), "and none of true, false, null, nan, inf"),
+        (module([part(name="null")]), "underscores, none of true, false, null, nan, inf"),
         (module([part(target=3)]), "'module:attribute', not 3"),
         (module([part(summary=None)]), "the summary must be a line of text, not None"),
         (module([part(traits=None)]), "the traits must be a Traits, not None"),
@@ -154,7 +155,6 @@ def raising():
         (module([part(options=Undecorated)]), "Undecorated lacks @dataclass"),
         (module([part(target="a.B")]), "'module:attribute', not 'a.B'"),
         (module([part(target=None)]), "only attention and ffn may be taken away"),
-        (module([part(name="layernorm")]), "already the name of a part of encoderkit"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -167,6 +167,10 @@ def test_a_bad_plugin_is_left_out_by_name(monkeypatch, made, words):
     assert "layernorm" in found.names("norm")
 
 
+HEAD = "from encoderkit.api import Part, hookimpl\nAPI_VERSION = 1\n@hookimpl\n"
+OPTIONS = HEAD + "def encoderkit_parts(): return [Part('norm', 'foo', 'a:B', '', dict)]"
+
+
 class Rude(BaseException):
     """What no `except Exception` stops."""
 
@@ -177,7 +181,7 @@ ERRORS = [ImportError("no such thing"), SyntaxError("bad"), SystemExit(3), Rude(
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_plugin_that_fails_at_import_is_left_out(error):
     class Point:
-        name, dist = "mine", None
+        name, dist, module = "mine", None, "mine"
 
         def load(self):
             raise error
@@ -189,7 +193,7 @@ def test_a_plugin_that_fails_at_import_is_left_out(error):
 
 def test_ctrl_c_is_not_a_plugins_fault():
     class Point:
-        name, dist = "mine", None
+        name, dist, module = "mine", None, "mine"
 
         def load(self):
             raise KeyboardInterrupt
@@ -205,31 +209,26 @@ def test_a_module_without_hooks_is_named(monkeypatch):
     assert "it has none of the hooks: encoderkit_parts, encoderkit_presets" in str(problem)
 
 
-def test_what_a_plugin_prints_and_filters_stays_with_it(capsys):
+def test_what_a_plugin_prints_stays_out_of_the_output(capsys):
     class Point:
-        name, dist = "mine", None
+        name, dist, module = "mine", None, "mine"
 
         def load(self):
             print("hello")
-            warnings.simplefilter("ignore")
             return module([part(options=MineOptions)])
 
-    held = list(warnings.filters)
     assert not plugins.load([Point()]).problems
-    assert warnings.filters == held
     assert capsys.readouterr() == ("", "hello\n")
 
 
-def test_a_plugins_presets_that_shadow_are_left_out(monkeypatch, tmp_path):
-    (tmp_path / "ffn").mkdir()
-    file = tmp_path / "ffn" / "swiglu.yaml"
-    file.write_text("defaults: [glu]\n")
-    found = load(monkeypatch, shipping(tmp_path))
-    (problem,) = found.problems
-    assert f"{file} would shadow ffn=swiglu, a preset of encoderkit" in str(problem)
-    assert found.presets == []
-    file.rename(tmp_path / "ffn" / "mine.yaml")
-    assert load(monkeypatch, shipping(str(tmp_path))).presets[0][1] == tmp_path
+def test_a_preset_that_shadows_its_own_plugins_part_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "norm").mkdir()
+    file = tmp_path / "norm" / "mine.yaml"
+    file.write_text("defaults: [layernorm]\n")
+    made = module([part()], encoderkit_presets=shipping(tmp_path).encoderkit_presets)
+    (problem,) = load(monkeypatch, made).problems
+    assert f"{file} would shadow norm=mine, this plugin's a:B" in str(problem)
+    assert problem.choices == {("norm", "mine")}
 
 
 def test_broken_built_ins_are_fatal(monkeypatch):
@@ -249,3 +248,77 @@ def test_a_part_whose_code_is_missing_says_whose_it_is(monkeypatch):
 def test_loading_every_part_stays_free_of_torch():
     code = "import encoderkit.plugins as p, sys; p.registry(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+STAGES = [
+    ("import", "raise ImportError('no such thing')", "ImportError: no such thing"),
+    ("import", "def f(:", "SyntaxError: "),
+    ("import", "import sys\nsys.exit(3)", "SystemExit: 3"),
+    ("API version", "API_VERSION = 0", "it was written for plugin API 0"),
+    ("API version", "API_VERSION = 99", "it was written for plugin API 99"),
+    ("registration", HEAD + "def encoderkit_partz(): pass", "unknown hook 'encoderkit_partz'"),
+    ("registration", HEAD + "def encoderkit_parts(nonsense): pass", "nonsense"),
+    ("parts", OPTIONS, "norm=foo: its options must be a dataclass derived from api.Options"),
+]
+
+
+@pytest.mark.parametrize(("stage", "code", "cause"), STAGES)
+def test_a_bad_package_hurts_only_itself(install, capsys, stage, code, cause):
+    install("pkg-bad", __init__=code)
+    install("pkg-good", ("norm", "good"))
+    found = plugins.registry()
+    (problem,) = found.problems
+    line = str(problem)
+    assert line.startswith(f"plugin pkg-bad (pkg-bad 1.0) failed at {stage}: ") and cause in line
+    assert "\n" not in line
+    assert configure("norm=good").norm.entry.owner.distribution == "pkg-good"
+    assert main(["show", "norm=good"]) == 0
+    assert f"warning: {line}\n" == capsys.readouterr().err
+    # A run that selects its part fails, and says why: for sure once its parts are known.
+    with pytest.raises(ConfigError) as caught:
+        configure("norm=foo")
+    assert line in str(caught.value)
+    sure = stage == "parts"
+    assert str(caught.value).startswith("norm=foo: cannot be chosen: plugin pkg-bad") == sure
+    with pytest.raises(ConfigError) as caught:
+        configure("norm=bar")
+    assert (line in str(caught.value)) == (not sure)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *[["parts"], ["parts", "norm", "--json"], ["show"], ["explain"]],
+        *[["train", "train=smoke"], ["sweep", "train=smoke"], ["train", "-m", "norm=none"]],
+    ],
+    ids=" ".join,
+)
+def test_strict_plugins_is_fatal(install, capsys, monkeypatch, tmp_path, words):
+    monkeypatch.chdir(tmp_path)
+    install("pkg-bad", __init__="1 / 0")
+    install("pkg-a", ("norm", "foo"))
+    install("pkg-b", ("norm", "foo"))
+    assert main([*words, "--strict-plugins"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "ConfigError: 2 faults in this request:\n"
+        "  plugins: plugin pkg-bad (pkg-bad 1.0) failed at import: ZeroDivisionError: "
+        "division by zero\n"
+        "  plugins: norm=foo is a name of pkg-a 1.0 and pkg-b 1.0. "
+        "Type norm=pkg-a/foo or norm=pkg-b/foo.\n"
+    )
+
+
+def test_strict_plugins_has_nothing_against_good_ones(install, capsys):
+    install("pkg-good", ("norm", "good"))
+    assert main(["show", "norm=good", "--strict-plugins"]) == 0
+    assert plugins.strict() is plugins.registry()
+
+
+def test_a_target_that_is_not_there_is_refused_when_it_is_built(install):
+    install("pkg-bad", ("norm", "foo"), part="")
+    words = r"norm=foo \(pkg-bad 1.0\): pkg_bad.part:Plain cannot be loaded: AttributeError: "
+    with pytest.raises(PluginError, match=words):
+        encoderkit.build("norm=foo")
+    encoderkit.build("norm=none")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from encoderkit.config.presets import Presets
-from encoderkit.plugins import registry
+from encoderkit.plugins import registry, strict
 from encoderkit.registry import GROUPS
 
 
@@ -47,11 +47,25 @@ def parser(command: str, about: str, examples: str) -> argparse.ArgumentParser:
         metavar="DIR",
         help="a directory with presets of your own, such as DIR/ffn/mine.yaml",
     )
+    add_strict(made)
     made.add_argument("--debug", action="store_true", help="show tracebacks")
     return made
 
 
-def report_broken_plugins() -> None:
-    """Print one line on stderr for each plugin that was left out."""
-    for problem in registry().problems:
-        print(f"warning: {problem}", file=sys.stderr)
+def add_strict(made: argparse.ArgumentParser) -> None:
+    """Add the option that makes a plugin's fault fatal."""
+    made.add_argument(
+        "--strict-plugins",
+        action="store_true",
+        help="stop when a plugin is broken, or has a name that another has too",
+    )
+
+
+def report_plugins(arguments: argparse.Namespace) -> None:
+    """Print one line on stderr for each plugin that was left out, and each name of several.
+
+    Errors: ConfigError with these lines, when --strict-plugins was given.
+    """
+    found = strict() if arguments.strict_plugins else registry()
+    for line in (*found.problems, *found.clashes.values()):
+        print(f"warning: {line}", file=sys.stderr)

@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 
 from encoderkit.cli.commands import COMMANDS, WITH_OVERRIDES
+from encoderkit.config.presets import Presets
+from encoderkit.errors import ConfigError
+from encoderkit.plugins import registry
+from encoderkit.registry import GROUPS
 
 _READ_ONLY = re.compile(r"schema=|\w+\.part=")
 
@@ -33,6 +37,9 @@ def run(arguments: list[str]) -> int:
         directories, others = _config_dirs(words[2:])
         if "--diff" in others:  # a second configuration begins there
             others = others[others.index("--diff") + 1 :]
+        if others and (names := _choices(others[-1], directories)) is not None:
+            print(" ".join(names))
+            return 0
         line = " ".join([words[0], *others])
         os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line))}
         answer = io.StringIO()
@@ -42,8 +49,24 @@ def run(arguments: list[str]) -> int:
             contextlib.redirect_stderr(io.StringIO()),
         ):
             complete(query, directories)
-        print(" ".join(w for w in answer.getvalue().split() if not _READ_ONLY.fullmatch(w)))
+        found = (w for w in answer.getvalue().split() if not _READ_ONLY.fullmatch(w))
+        # A group of which some names have a slash is a folder too, for Hydra.
+        print(" ".join(f"{w}=" if w in GROUPS else w for w in found))
     return 0
+
+
+def _choices(word: str, directories: list[Path]) -> list[str] | None:
+    """Return the choices that begin with what is typed, if a choice is what is being typed.
+
+    Hydra would take the `pkg-a/` of norm=pkg-a/foo for a group.
+    """
+    group, equals, typed = word.partition("=")
+    if not equals or group not in GROUPS:
+        return None
+    with contextlib.suppress(ConfigError):
+        known = Presets(registry(), directories).groups[group]
+        return [f"{group}={name}" for name in known if name.startswith(typed)]
+    return []
 
 
 def _words(line: str, point: str) -> list[str]:

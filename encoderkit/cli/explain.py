@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from encoderkit.cli.arguments import parser as overrides_parser
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import report_plugins
 from encoderkit.config.check import show
 from encoderkit.config.request import configure
 
@@ -58,7 +58,7 @@ def _tokens(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the equations and the table, or the difference of two configurations."""
-    report_broken_plugins()
+    report_plugins(arguments)
     if arguments.diff is not None:
         return _compare(arguments.overrides, _second(arguments))
     config = configure(*arguments.overrides, config_dirs=arguments.config_dir)

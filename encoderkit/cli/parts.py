@@ -1,4 +1,4 @@
-"""`encoderkit parts`: what can be chosen and set, and whose it is; `parts check` proves a part."""
+"""`encoderkit parts`: what can be chosen; `parts check` proves a part, `parts new` begins one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from encoderkit.api import KINDS, Options, Range
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import add_strict, report_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
@@ -17,6 +18,7 @@ from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.registry import Entry
 
+_NEW = "Try encoderkit parts new norm mynorm."
 _CHECK = "Try encoderkit parts check norm=rmsnorm."
 
 
@@ -26,34 +28,49 @@ def parser() -> argparse.ArgumentParser:
         prog="encoderkit parts",
         description="List every part and preset that can be chosen, with owners and options; "
         "of one kind, or of one group of settings, also what each option means; "
-        "or, with check, put a part through the conformance kit.",
+        "or, with check, put a part through the conformance kit; with new, write a package with a "
+        "part of your own.",
         epilog="examples:\n  encoderkit parts\n  encoderkit parts norm\n  encoderkit parts train\n"
         "  encoderkit parts --json\n"
-        "  encoderkit parts check norm=rmsnorm norm.eps=1e-5",
+        "  encoderkit parts check norm=rmsnorm norm.eps=1e-5\n"
+        "  encoderkit parts new norm mynorm",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
         "kind",
         nargs="?",
-        choices=(*KINDS, *SETTINGS, "check"),
-        help="list one kind or one group of settings, with its options in full; or check",
+        choices=(*KINDS, *SETTINGS, "check", "new"),
+        help="list one kind or one group of settings, with its options in full; or check; or new",
     )
     made.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="after check: a part and its options"
+        "words",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="after check: a part and its options; after new: a kind and a name",
+    )
+    made.add_argument(
+        "--to", type=Path, metavar="DIR", help="after new: where to write encoderkit-NAME"
     )
     made.add_argument("--json", action="store_true", help="print JSON")
+    add_strict(made)
     return made
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    report_broken_plugins()
+    report_plugins(arguments)
+    if arguments.to and arguments.kind != "new":
+        raise ConfigError([Fault(f"--to {arguments.to}", "belongs to `parts new`.", _NEW)])
     if arguments.kind == "check":
         from encoderkit.cli import check
 
-        return check.run(arguments.overrides, arguments.json)
-    if arguments.overrides:
-        raise ConfigError([Fault(arguments.overrides[0], "belongs to a check.", _CHECK)])
+        return check.run(arguments.words, arguments.json)
+    if arguments.kind == "new":
+        from encoderkit.cli import new
+
+        return new.run(arguments.words, arguments.to or Path())
+    if arguments.words:
+        raise ConfigError([Fault(arguments.words[0], "belongs to a check.", _CHECK)])
     kinds = [arguments.kind] if arguments.kind else list(KINDS)
     rows = [row for kind in kinds for row in _rows(kind)]
     if arguments.json:

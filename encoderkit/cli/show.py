@@ -7,7 +7,7 @@ import json
 import sys
 
 from encoderkit.cli.arguments import parser as overrides_parser
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import report_plugins
 from encoderkit.config.check import show
 from encoderkit.plugins import registry
 
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the configuration."""
     from encoderkit.config.compose import Composer
 
-    report_broken_plugins()
+    report_plugins(arguments)
     with Composer(registry(), arguments.config_dir) as composer:
         origins = composer.origins(arguments.overrides)
     if arguments.json:

@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 from encoderkit.cli.arguments import parser as overrides_parser
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import report_plugins
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the sweep, print its comparison, and return the exit code of its cells."""
-    report_broken_plugins()
+    report_plugins(arguments)
     words = [*arguments.overrides, *(f"--config-dir={path}" for path in arguments.config_dir)]
     command = shlex.join(["encoderkit", "sweep", *words])
     warm_up()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from encoderkit.cli.arguments import parser as overrides_parser
-from encoderkit.cli.arguments import report_broken_plugins
+from encoderkit.cli.arguments import report_plugins
 from encoderkit.cli.sweep import size
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, print how it ended, and return the exit code."""
-    report_broken_plugins()
+    report_plugins(arguments)
     if arguments.multirun:
         return _multirun(arguments)
     places = [word for word in arguments.overrides if word.startswith("resume=")]

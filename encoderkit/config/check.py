@@ -158,10 +158,18 @@ def _choose(
 
 
 def unknown_choice(kind: str, name: Any, known: list[str], registry: Registry) -> Fault:
-    """Return the fault of a choice that does not exist, with any plugin that failed to load."""
-    hint = nearest(str(name), known)
-    broken = "".join(f" ({problem})" for problem in registry.problems)
+    """Return the fault of a name that several packages have, a broken one, or nobody."""
     where = f"{kind}={show(name)}"
+    key = (kind, str(name).rpartition("/")[2])
+    if key in registry.clashes and not registry.clashes[key].built_in:
+        clash = registry.clashes[key]
+        return Fault(where, f"is a name of {clash.whose}.", clash.advice)
+    for problem in registry.problems:
+        if key in (problem.choices or ()):
+            return Fault(where, f"cannot be chosen: {problem}.")
+    plain = key[1] if key[1] in known else ""
+    hint = f"Did you mean {plain}?" if plain else nearest(str(name), known)
+    broken = "".join(f" ({problem})" for problem in registry.problems if problem.choices is None)
     return Fault(where, f"must be one of {', '.join(known)}.", (hint + broken).strip())
 
 

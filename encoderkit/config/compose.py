@@ -29,7 +29,7 @@ from encoderkit.config.check import (
     show,
 )
 from encoderkit.config.overrides import Origin, cause, leaves, quoted, resolved, several
-from encoderkit.config.presets import Presets, defaults_of, node
+from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.config.words import Words, is_group, is_listed
 from encoderkit.errors import ConfigError, Fault
@@ -172,7 +172,8 @@ class Composer:
                 "config", [*self._search_path(), *words], return_hydra_config=True
             )
         except Exception as error:  # Hydra's, yaml's, the file system's, RecursionError
-            raise ConfigError([Fault(where, f"{cause(error)}.")]) from error
+            hint = self.presets.clash_in(str(error))
+            raise ConfigError([Fault(where, f"{cause(error)}.", hint)]) from error
         choices = whole.hydra.runtime.choices
         faults = [
             fault
@@ -238,18 +239,18 @@ def _settings_of_hydra(whole: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in leaves(tree) if not key.startswith(facts)}
 
 
-def publish(registry: Registry) -> None:
-    """Put one node for each part, and the settings' defaults, where Hydra finds them."""
+def publish(presets: Presets) -> None:
+    """Put parts, plugins' presets, and the settings' defaults, where Hydra finds them."""
     store = ConfigStore.instance()
-    for entry in registry:
-        store.store(group=entry.part.kind, name=entry.part.name, node=node(entry))
+    for folder, name, package, values in presets.published():
+        store.store(group=folder, name=name, package=package, node=values)
     settings = {group: defaults_of(options) for group, options in SETTINGS.items()}
     seeds = dict(zip(SEEDS, (0, "${seed}", "${seed}"), strict=True))
     store.store(name="schema", node={"schema": SCHEMA, **settings, **seeds})
 
 
 @contextmanager
-def borrowed(registry: Registry) -> Iterator[None]:
+def borrowed(presets: Presets) -> Iterator[None]:
     """Publish our nodes in Hydra's global state, alone; afterwards it is as it was."""
     with _ONE_AT_A_TIME:
         held = GlobalHydra.instance().hydra
@@ -257,8 +258,8 @@ def borrowed(registry: Registry) -> Iterator[None]:
         searched = list(Plugins.instance().plugin_type_to_subclass_list[SearchPathPlugin])
         store = ConfigStore.instance()
         nodes = store.repo
-        store.repo = {key: value for key, value in nodes.items() if key not in KINDS}
-        publish(registry)
+        store.repo = {key: value for key, value in nodes.items() if key not in GROUPS}
+        publish(presets)
         GlobalHydra.instance().clear()
         try:
             yield
@@ -272,7 +273,7 @@ def borrowed(registry: Registry) -> Iterator[None]:
 @contextmanager
 def _hydra_session(presets: Presets) -> Iterator[None]:
     with (
-        borrowed(presets.registry),
+        borrowed(presets),
         hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION_BASE),
     ):
         yield

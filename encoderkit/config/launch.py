@@ -64,10 +64,11 @@ def complete(query: str, config_dirs: Sequence[Path] = ()) -> None:
 def _application(
     task: Callable[[DictConfig], Any], argv: Sequence[str], config_dirs: Sequence[Path]
 ) -> None:
-    directories = [path.resolve() for path in Presets(registry(), config_dirs).directories]
+    presets = Presets(registry(), config_dirs)
+    directories = [path.resolve() for path in presets.directories]
 
     class OurPresets(SearchPathPlugin):
-        """Puts the directories of plugins and of --config-dir on Hydra's search path."""
+        """Puts the directories of --config-dir on Hydra's search path."""
 
         def manipulate_search_path(self, search_path: Any) -> None:
             for directory in directories:
@@ -75,7 +76,7 @@ def _application(
 
     held, sys.argv = sys.argv, ["encoderkit", *argv]
     try:
-        with borrowed(registry()):
+        with borrowed(presets):
             Plugins.instance().register(OurPresets)
             hydra.main(str(conf_dir()), "config", VERSION_BASE)(task)()
     finally:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,38 @@ def node(entry: Entry) -> dict[str, Any]:
     return {"part": entry.part.name, **defaults_of(entry.part.options)}
 
 
+Naming = Callable[[str, str], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a choice comes from: a registered part, or a preset file."""
+    """Where a choice comes from: a registered part, or a preset file.
+
+    `naming` is what the names of a group, in a plugin's preset, are called here.
+    """
 
     owner: str
     of: Entry | Path
+    naming: Naming | None = None
+
+    def with_bases_named(self, group: str, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return a plugin's preset in which its own choices have the names they have here."""
+        bases = tree.get("defaults")
+        if self.naming is None or not isinstance(bases, list) or not isinstance(self.of, Path):
+            return tree
+        own = self.of.stem  # never the base of itself, so then it is the built-in that is meant
+        named: list[Any] = []
+        for item in bases:
+            if isinstance(item, dict):
+                named.append({k: self._override(str(k), value) for k, value in item.items()})
+            else:
+                named.append(item if item == own else self.naming(group, str(item)))
+        return tree | {"defaults": named}
+
+    def _override(self, key: str, value: Any) -> Any:
+        """Return what an experiment's `override /group: value` chooses."""
+        group = key.removeprefix("override /")
+        return self.naming(group, value) if self.naming and isinstance(value, str) else value
 
     def content(self) -> dict[str, Any]:
         """Return the values as they stand there; a preset's `defaults` are not followed.
@@ -54,7 +82,8 @@ class Source:
             raise ConfigError([Fault(str(self.of), f"cannot be read: {cause}.")]) from error
         if not isinstance(tree, dict):
             raise ConfigError([Fault(str(self.of), "must be a mapping of values.")])
-        return {str(key): value for key, value in tree.items()}
+        group = self.of.parent.name
+        return self.with_bases_named(group, {str(key): value for key, value in tree.items()})
 
 
 class Presets:
@@ -68,19 +97,20 @@ class Presets:
         self._values: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in registry:
             self._add(entry.part.kind, entry.part.name, Source(str(entry.owner), entry))
-        self.directories = [directory for _, directory in registry.presets] + list(config_dirs)
+        self.directories = list(config_dirs)
         self._scan("encoderkit conf/", conf_dir())
         for owner, directory in registry.presets:
-            self._scan(str(owner), directory)
+            self._scan(str(owner), directory, partial(registry.named, owner))
         for directory in config_dirs:
             self._scan(f"--config-dir {directory}", directory)
         if self._faults:
             raise ConfigError(self._faults)
 
-    def _scan(self, owner: str, directory: Path) -> None:
+    def _scan(self, owner: str, directory: Path, naming: Naming | None = None) -> None:
         files, faults = preset_files(directory)
         for group, name, file in files:
-            self._add(group, name, Source(owner, file))
+            choice = naming(group, name) if naming else name
+            self._add(group, choice, Source(owner, file, naming))
         self._faults += [
             replace(fault, where=owner) if fault.where == str(directory) else fault
             for fault in faults
@@ -96,6 +126,25 @@ class Presets:
                     f"Rename the file to {group}/my_{name}.yaml, then choose {group}=my_{name}.",
                 )
             )
+
+    def published(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        """Yield what Hydra finds in no directory: parts and plugins' presets, as it stores them.
+
+        Each is (folder, name, package, values). A preset that cannot be read is left out here;
+        `faults` says so when it is chosen.
+        """
+        for group, sources in self.groups.items():
+            package = "_global_" if group == "experiment" else group
+            for name, source in sources.items():
+                if isinstance(source.of, Entry) or source.naming:
+                    folder, _, last = f"{group}/{name}".rpartition("/")
+                    with suppress(ConfigError):
+                        yield folder, last, package, _for_hydra(group, source.content())
+
+    def clash_in(self, error: str) -> str:
+        """Return the clash that makes Hydra miss a choice, if that is what an error says."""
+        clashes = self.registry.clashes.items()
+        return next((str(clash) for key, clash in clashes if f"'{'/'.join(key)}'" in error), "")
 
     def faults(self, group: str, name: str) -> list[Fault]:
         """Return what is wrong with the file behind a choice, and with the files it is based on.
@@ -175,6 +224,15 @@ class Presets:
         if source is None or isinstance(source.of, Entry) or self.faults(kind, str(name)):
             return node
         return self.read(kind, str(name)) | given
+
+
+def _for_hydra(group: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return a preset whose bases Hydra finds from anywhere: below pkg-a/ it would look there."""
+    bases = values.get("defaults")
+    if group == "experiment" or not isinstance(bases, list):
+        return values
+    found = [b if b == "_self_" else f"/{group}/{b}@_here_" for b in bases]
+    return values | {"defaults": found}
 
 
 def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:

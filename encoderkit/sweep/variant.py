@@ -1,0 +1,99 @@
+"""One variant of a sweep, built once without data: what it is, and what it holds and costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from encoderkit.config.check import plain
+from encoderkit.config.identity import part_versions, semantic
+from encoderkit.config.schema import Config
+
+LENGTH = 128  # tokens of the sequence that FLOPs are counted on
+_ELSEWHERE = ("train", "task", "init", "seed", "seed_init", "seed_data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a model holds and costs: counted on the meta device, so no numbers are drawn.
+
+    `parameters` are the whole model's, `stack` those without embedding and head; `shapes` by path;
+    `gains` what the init multiplies the weights of branches with. FLOPs for each token of a forward
+    pass through the stack at 128 tokens; None where a part's shapes depend on data.
+    """
+
+    parameters: int
+    stack: int
+    shapes: dict[str, tuple[int, ...]]
+    gains: frozenset[float]
+    flops: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A checked point of a sweep, with its seeds and its facts."""
+
+    label: str
+    point: tuple[str, ...]
+    config: Config
+    seeds: list[int]
+    facts: Facts
+
+
+class Counts:
+    """Counts models, each kind of model once."""
+
+    def __init__(self, flops: bool = True) -> None:
+        self._flops = flops
+        self._known: dict[str, Facts] = {}
+
+    def facts(self, config: Config, sizes: tuple[int, int]) -> Facts:
+        """Return the facts of a configuration's model. Errors: as in `build_model`."""
+        tree = {k: v for k, v in semantic(config).items() if k not in _ELSEWHERE}
+        parts = {k: v for k, v in part_versions(config).items() if k not in _ELSEWHERE}
+        name = json.dumps([tree, parts, sizes], sort_keys=True)
+        if name not in self._known:
+            self._known[name] = _counted(config, sizes, self._flops)
+        return self._known[name]
+
+
+def _counted(config: Config, sizes: tuple[int, int], with_flops: bool) -> Facts:
+    from encoderkit.nn.build import build_model  # imports torch
+    from encoderkit.nn.cost import flops
+
+    model = build_model(config, *sizes, device="meta")
+    shapes = {path: tuple(p.shape) for path, p in model.named_parameters()}
+    own = [p for path, p in model.named_parameters() if not path.startswith(("embed.", "head."))]
+    gains = {float(getattr(m, "branch_gain", 1.0)) for m in model.modules()}
+    spent = sum(flops(model, LENGTH).values()) if with_flops else None
+    return Facts(
+        parameters=sum(p.numel() for p in model.parameters()),
+        stack=sum(p.numel() for p in own),
+        shapes=shapes,
+        gains=frozenset(gains),
+        flops=None if spent is None or spent != spent else spent,
+    )
+
+
+def what(variant: Variant) -> dict[str, Any]:
+    """Return the tree that decides a variant's numbers, without its seeds."""
+    tree = semantic(variant.config)
+    return {k: v for k, v in tree.items() if not k.startswith("seed")}
+
+
+def known_as(config: Config) -> str:
+    """Return a text that two variants share when they are one."""
+    return json.dumps([plain_semantic(config), part_versions(config)], sort_keys=True)
+
+
+def plain_semantic(config: Config) -> dict[str, Any]:
+    """Return the semantic tree, and the seeds that a sweep counts from."""
+    return semantic(config) | {"seeds": plain(config)["sweep"]["seeds"]}
+
+
+def again(variant: Variant, config: Config, facts: Facts, *words: str) -> Variant:
+    """Return the variant with further overrides."""
+    point = (*variant.point, *words)
+    return dataclasses.replace(variant, point=point, config=config, facts=facts)
