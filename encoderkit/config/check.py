@@ -22,7 +22,12 @@ from encoderkit.registry import Registry
 
 SCHEMA = 1
 SEEDS = ("seed", "seed_init", "seed_data")
-SHORT = {"seeds": "sweep.seeds", "jobs": "sweep.jobs"}
+SHORT = {
+    "seeds": "sweep.seeds",
+    "jobs": "sweep.jobs",
+    "match": "sweep.match",
+    "budget": "sweep.budget",
+}
 CODE = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")  # what Hydra would call
 MOST_SEEDS = 1000
 DEEPEST = 20  # nothing that is ever right is nested half as deep

@@ -112,6 +112,15 @@ class SweepOptions(Options):
         None, "the variant that others are compared with; null is the first"
     )
     timeout: float | None = option(None, "seconds after which a cell is ended", above=0)
+    match: str = option(
+        "none",
+        "what a free width makes equal to the baseline's",
+        choices=("none", "params", "flops"),
+    )
+    match_multiple: int = option(8, "matched widths are multiples of this", at_least=1)
+    budget: str = option(
+        "steps", "what all variants spend alike", choices=("steps", "tokens", "flops")
+    )
     zip: list[str] = option([], "axes that move together, each item such as norm+placement")
     one_at_a_time: bool = option(
         False, "vary one axis at a time, the others at their first values, in place of a grid"

@@ -11,7 +11,8 @@ from encoderkit.errors import ConfigError, Fault, nearest
 DEFAULT = "default"
 SLUG_LENGTH = 60
 
-_SHORT_FORMS = frozenset({"seeds", "jobs", "match"})
+_SHORT_FORMS = frozenset({"seeds", "jobs", "match", "budget"})
+_SHAPES = ("match", "budget", "zip", "one_at_a_time", "also", "optional", "exclude")
 _RUNNER = ("sweep.", "hydra.", "hydra/")
 
 
@@ -46,7 +47,9 @@ def slug(name: str, seed: int) -> str:
 
 def digest(overrides: Iterable[str]) -> str:
     """Return 12 hex digits that name a sweep by what it varies, in any order, for any seeds."""
-    text = "\n".join(sorted(without_runner(overrides)))
+    spans = {f"sweep.{name}" for name in _SHAPES} | {"match", "budget"}
+    said = [*without_runner(overrides), *(o for o in overrides if key(o) in spans)]
+    text = "\n".join(sorted(said))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

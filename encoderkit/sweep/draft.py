@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from encoderkit.config.schema import Config, SweepOptions
 from encoderkit.errors import ConfigError, EncoderkitError, Fault
 from encoderkit.sweep import axes, git
 from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.variant import Counts, Variant
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TaskFacts:
     """What a plan knows of a task."""
 
     sizes: tuple[int, int]  # vocabulary, outputs
@@ -32,9 +34,9 @@ class Tasks:
     """Each task built once, for its facts."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Facts] = {}
+        self._known: dict[str, TaskFacts] = {}
 
-    def facts(self, config: Config) -> Facts:
+    def facts(self, config: Config) -> TaskFacts:
         """Return the facts of a configuration's task. Errors: as in `build_task`."""
         options = dataclasses.asdict(config.task.options)
         key = json.dumps([config.task.entry.part.name, options, config.seed_data])
@@ -48,51 +50,80 @@ class Tasks:
                 "trivial_loss": task.trivial_loss,
                 "baselines": dict(task.baselines),
             }
-            self._known[key] = Facts((task.vocab, task.outputs), task.data_hash, about)
+            self._known[key] = TaskFacts((task.vocab, task.outputs), task.data_hash, about)
         return self._known[key]
 
 
 @dataclass(slots=True)
 class Draft:
-    """A plan in the making: cells by seed, and every fault with the variants that have it."""
+    """A plan in the making: variants in the order they were asked for, and all faults by label."""
 
     composer: Composer
     config_dirs: Sequence[Path]
+    counts: Counts = field(default_factory=Counts)
     sweep: SweepOptions = field(default_factory=SweepOptions)
     threads: int = 1
     merged: dict[str, str] = field(default_factory=dict)
-    _rounds: dict[int, list[Cell]] = field(default_factory=dict)
+    variants: list[Variant] = field(default_factory=list)
+    faults: dict[Fault, list[str]] = field(default_factory=dict)
     _labels: list[str] = field(default_factory=list)
-    _faults: dict[Fault, list[str]] = field(default_factory=dict)
     _owner: dict[str, str] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=Tasks)
     _cause: Exception | None = None
     _git: dict[str, Any] | None = field(default_factory=git.state)
 
     def add(self, point: tuple[str, ...], label: str) -> None:
-        """Check one variant, and add a cell for each of its seeds."""
+        """Check one variant, build it on the meta device and count it."""
         self._labels.append(label)
-        try:
+        with self._noting(label):
             config = self.composer.configure(point)
             seeds = _seeds(config)
-            parameters = _count(config, self._tasks.facts(config).sizes)
+            facts = self.counts.facts(config, self._tasks.facts(config).sizes)
+            self.sweep = config.sweep
+            self.threads = max(self.threads, config.run.threads)
+            self.variants.append(
+                Variant(label=label, point=point, config=config, seeds=seeds, facts=facts)
+            )
+
+    def adjust(self, change: Callable[[Variant], Variant]) -> None:
+        """Put in the place of each variant what `change` makes of it, and note its faults."""
+        before, self.variants = self.variants, []
+        for variant in before:
+            with self._noting(variant.label):
+                self.variants.append(change(variant))
+
+    def again(self, variant: Variant, word: str) -> Variant:
+        """Return the variant with one more override. Errors: ConfigError."""
+        kept = (text for text in variant.point if axes.key(text) != axes.key(word))
+        point = (*kept, word)
+        config = self.composer.configure(point)
+        facts = self.counts.facts(config, self._tasks.facts(config).sizes)
+        return dataclasses.replace(variant, point=point, config=config, facts=facts)
+
+    @contextmanager
+    def _noting(self, label: str) -> Iterator[None]:
+        """Keep what goes wrong with a variant."""
+        try:
+            yield
         except ConfigError as error:
             self._note(error.faults, label)
         except Exception as error:  # a stranger's part or task may raise anything
             words = str(error) if isinstance(error, EncoderkitError) else repr(error)
             self._cause = self._cause or error
             self._note([Fault("this variant", f"cannot be built: {words}")], label)
-        else:
-            self.sweep = config.sweep
-            self.threads = max(self.threads, config.run.threads)
-            for place, seed in enumerate(seeds):
-                self._add_cell(point, label, seed, place, parameters)
 
-    def finish(self) -> list[Cell]:
-        """Return all cells, first seed first. Errors: ConfigError with every fault."""
+    def _note(self, faults: Sequence[Fault], label: str) -> None:
+        for fault in faults:
+            self.faults.setdefault(fault, []).append(label)
+
+    def refuse(self) -> None:
+        """Refuse the plan when a variant has a fault.
+
+        Errors: ConfigError with every fault; those of some variants only name them.
+        """
         everywhere = len(set(self._labels))
         faults = []
-        for fault, labels in self._faults.items():
+        for fault, labels in self.faults.items():
             names = list(dict.fromkeys(labels))
             if len(names) == everywhere:
                 faults.append(fault)
@@ -100,43 +131,51 @@ class Draft:
                 faults += [dataclasses.replace(fault, where=f"{n}: {fault.where}") for n in names]
         if faults:
             raise ConfigError(faults) from self._cause
-        return [cell for place in sorted(self._rounds) for cell in self._rounds[place]]
 
-    def _note(self, faults: Sequence[Fault], label: str) -> None:
-        for fault in faults:
-            self._faults.setdefault(fault, []).append(label)
+    def illegal(self) -> dict[str, list[str]]:
+        """Return the variants that have faults, each with all of them."""
+        found: dict[str, list[str]] = {}
+        for fault, labels in self.faults.items():
+            for label in dict.fromkeys(labels):
+                found.setdefault(label, []).append(str(fault))
+        return found
 
-    def _add_cell(
-        self, point: tuple[str, ...], label: str, seed: int, place: int, parameters: int
-    ) -> None:
-        kept = axes.without_runner(point)
-        request = (*kept, f"seed={seed}")
-        config = self.composer.configure(
-            [*(o for o in point if axes.key(o) != "seed"), request[-1]]
-        )
+    def cells(self) -> list[Cell]:
+        """Return all cells, first seed first; what two variants share is one cell."""
+        rounds: dict[int, list[Cell]] = {}
+        for variant in self.variants:
+            for place, seed in enumerate(variant.seeds):
+                cell = self._cell(variant, seed)
+                if cell.id not in self._owner:
+                    self._owner[cell.id] = variant.label
+                    rounds.setdefault(place, []).append(cell)
+                elif self._owner[cell.id] != variant.label:
+                    self.merged[variant.label] = self._owner[cell.id]
+        return [cell for place in sorted(rounds) for cell in rounds[place]]
+
+    def _cell(self, variant: Variant, seed: int) -> Cell:
+        request = (*axes.without_runner(variant.point), f"seed={seed}")
+        config = variant.config
+        if seed != config.seed:
+            others = [text for text in variant.point if axes.key(text) != "seed"]
+            config = self.composer.configure([*others, request[-1]])
         facts = self._tasks.facts(config)
-        name = identity(config, facts.data_hash)
-        if name in self._owner:
-            if self._owner[name] != label:
-                self.merged[label] = self._owner[name]
-            return
-        self._owner[name] = label
         places = [f"--config-dir={path}" for path in self.config_dirs]
-        cell = Cell(
-            id=name,
-            slug=axes.slug(label, seed),
-            label=label,
+        return Cell(
+            id=identity(config, facts.data_hash),
+            slug=axes.slug(variant.label, seed),
+            label=variant.label,
             overrides=request,
             seed=seed,
             tree=plain(config),
-            parameters=parameters,
+            parameters=variant.facts.parameters,
+            flops=variant.facts.flops,
             parts=part_versions(config),
             data_hash=facts.data_hash,
             task=facts.about,
             reproduce=shlex.join(["encoderkit", "train", *places, *request]),
             git=self._git,
         )
-        self._rounds.setdefault(place, []).append(cell)
 
 
 def _seeds(config: Config) -> list[int]:
@@ -148,11 +187,3 @@ def _seeds(config: Config) -> list[int]:
         problem = "has no effect beside a list of seeds."
         raise ConfigError([Fault(f"seed={config.seed}", problem, "Remove it, or give seeds=3.")])
     return seeds
-
-
-def _count(config: Config, sizes: tuple[int, int]) -> int:
-    """Return the model's number of parameters, from a build on the meta device."""
-    from encoderkit.nn.build import build_model  # imports torch
-
-    model = build_model(config, *sizes, device="meta")
-    return sum(parameter.numel() for parameter in model.parameters())

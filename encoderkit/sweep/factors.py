@@ -34,17 +34,20 @@ class Against:
 
 
 def against(
-    variant: Variant, baseline: Variant, factors: Sequence[tuple[str, ...]], matched: str = ""
+    variant: Variant,
+    baseline: Variant,
+    factors: Sequence[tuple[str, ...]],
+    matched: Sequence[str] = (),
 ) -> Against:
-    """Return how a variant stands to the baseline; `matched` is the key that matching has set."""
-    asked = _asked(variant, baseline)
+    """Return how a variant stands to the baseline; `matched` are the keys that matching has set."""
+    asked = _asked(variant, baseline) - set(matched)
     said = tuple("+".join(factor) for factor in factors if asked & set(factor))
     comes: list[str] = []
     confounded: list[str] = []
     for path, here, there in _differences(what(variant), what(baseline)):
         text = f"{path}: {_text(there)} -> {_text(here)}"
         sort = _sort(path, here, there, asked)
-        if path == matched:
+        if path in matched:
             comes.append(f"{text} (matched)")
         elif sort == "comes with":
             comes.append(text)

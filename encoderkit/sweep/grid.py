@@ -43,7 +43,11 @@ def grid(composer: Composer, overrides: Sequence[str]) -> Grid:
     blocks, faults = _blocks(columns, sweep.zip)
     _raise(faults)
     _count(blocks)
-    points = _one_at_a_time(blocks) if sweep.one_at_a_time else list(itertools.product(*blocks))
+    points = (
+        _one_at_a_time(blocks, sweep.baseline)
+        if sweep.one_at_a_time
+        else list(itertools.product(*blocks))
+    )
     found = [tuple(itertools.chain(*point)) for point in points]
     axes = [key(column[0]) for column in columns if len(column) > 1]
     for text in sweep.also:
@@ -117,12 +121,19 @@ def _count(blocks: Sequence[Sequence[Point]]) -> None:
         raise ConfigError([Fault(axes, problem, "Take fewer values.")])
 
 
-def _one_at_a_time(blocks: Sequence[Sequence[Point]]) -> list[tuple[Point, ...]]:
-    """Return the point of all first values, and each that differs from it in one place."""
-    first = [block[0] for block in blocks]
+def _one_at_a_time(
+    blocks: Sequence[Sequence[Point]], baseline: str | None
+) -> list[tuple[Point, ...]]:
+    """Return the baseline's point, and each that differs from it in one place.
+
+    The baseline has the values that it names, and else the first ones.
+    """
+    words = set((baseline or "").split())
+    first = [next((v for v in block if set(v) <= words), block[0]) for block in blocks]
     points = [tuple(first)]
     for place, block in enumerate(blocks):
-        points += [(*first[:place], value, *first[place + 1 :]) for value in block[1:]]
+        others = [value for value in block if value != first[place]]
+        points += [(*first[:place], value, *first[place + 1 :]) for value in others]
     return points
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from encoderkit.config.check import plain, show
 from encoderkit.config.compose import Composer
@@ -17,46 +18,87 @@ from encoderkit.plugins import registry
 from encoderkit.sweep import axes, git, record, store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.draft import Draft, Tasks
-from encoderkit.sweep.grid import grid
+from encoderkit.sweep.factors import Against, against
+from encoderkit.sweep.grid import Grid, grid
+from encoderkit.sweep.match import NOTED, match_steps, match_width
+from encoderkit.sweep.variant import Counts, Variant
 
-_OWN = frozenset({"tree", "parts", "task", "git"})  # what a cell's own files say at length
+_OWN = frozenset({"tree", "parts", "task", "git", "against"})  # what stands elsewhere at length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """One variant of a plan: what it holds and costs, and how it stands to the baseline."""
+
+    label: str
+    parameters: int
+    flops: float | None
+    against: Against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The cells of a sweep, seed by seed, with where and how they run."""
+    """The cells of a sweep, seed by seed, with where and how they run; iterable, printable, JSON.
+
+    `merged` has the labels that turned out to be another variant, and which; `illegal` those that
+    were left out, each with all its faults; `excluded` counts the points that a condition left out.
+    """
 
     directory: Path
     cells: tuple[Cell, ...]
     axes: tuple[str, ...]
     baseline: str
-    merged: dict[str, str]  # labels that turned out to be another variant, and which
+    variants: tuple[Outline, ...]
+    merged: dict[str, str]
+    illegal: dict[str, list[str]]
+    excluded: int
     command: str
     sweep: SweepOptions
     threads: int
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Yield the cells in the order in which they run."""
+        return iter(self.cells)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __str__(self) -> str:
+        """Return a line for each cell."""
+        return "\n".join(f"{cell.id}  {cell.label}  seed={cell.seed}" for cell in self.cells)
 
     @property
     def labels(self) -> list[str]:
         """The variants, in the order they were asked for."""
         return list(dict.fromkeys(cell.label for cell in self.cells))
 
+    def content(self) -> dict[str, Any]:
+        """Return the plan as plain data: what sweep.json holds."""
+        cells = [dataclasses.asdict(cell) for cell in self.cells]
+        return {
+            "schema": record.SCHEMA,
+            "axes": self.axes,
+            "baseline": self.baseline,
+            "variants": [dataclasses.asdict(variant) for variant in self.variants],
+            "merged": self.merged,
+            "illegal": self.illegal,
+            "excluded": self.excluded,
+            "command": self.command,
+            "cells": [{k: v for k, v in cell.items() if k not in _OWN} for cell in cells],
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as strict JSON."""
+        return record.dump(self.content()).decode()
+
     def save(self) -> None:
         """Write sweep.json into the plan's directory, which is made.
 
         Errors: StoreError when it cannot be written.
         """
-        cells = [dataclasses.asdict(cell) for cell in self.cells]
-        content = {
-            "schema": record.SCHEMA,
-            "axes": self.axes,
-            "baseline": self.baseline,
-            "merged": self.merged,
-            "command": self.command,
-            "cells": [{k: v for k, v in cell.items() if k not in _OWN} for cell in cells],
-        }
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.directory / store.SWEEP_FILE, record.dump(content))
+            write_atomic(self.directory / store.SWEEP_FILE, record.dump(self.content()))
         except OSError as error:
             raise StoreError(
                 f"{self.directory}: no results can be written there: {error.strerror}. "
@@ -64,36 +106,130 @@ class Plan:
             ) from error
 
 
-def plan(overrides: Sequence[str], *, config_dirs: Sequence[Path] = (), command: str = "") -> Plan:
+def plan(
+    overrides: Sequence[str],
+    *,
+    seeds: int | Sequence[int] | None = None,
+    config_dirs: Sequence[Path] = (),
+    command: str = "",
+    skip_illegal: bool = False,
+) -> Plan:
     """Return the checked plan of a sweep; nothing is written.
 
-    Errors: ConfigError with all faults of all cells; those of some cells only name them.
+    plan(["norm=layernorm,rmsnorm", "placement=pre,post"], seeds=3)
+
+    Errors: ConfigError with all faults of all variants; those of some only name them. With
+    `skip_illegal` variants that have faults are left out, and named in the plan.
     """
+    words = list(overrides)
+    if seeds is not None:
+        words.append(f"seeds={seeds if isinstance(seeds, int) else show(list(seeds))}")
     with Composer(registry(), config_dirs) as composer:
-        spanned = grid(composer, overrides)
-        keys = spanned.axes
-        _refuse_runner_axes(keys)
+        spanned = grid(composer, words)
+        _refuse_runner_axes(spanned.axes)
         draft = Draft(composer, config_dirs)
         for point in spanned.points:
-            draft.add(point, axes.label(point, keys))
-    cells, sweep = draft.finish(), draft.sweep
-    labels = list(dict.fromkeys(cell.label for cell in cells))
-    if sweep.baseline is None:
-        baseline = labels[0]
-    else:
-        names = {label: label for label in labels} | draft.merged
-        baseline = names[axes.match(sweep.baseline, list(names), "sweep.baseline")]
-    directory = _directory(sweep, axes.digest(overrides))
+            draft.add(point, axes.label(point, spanned.axes))
+        if not skip_illegal or not draft.variants:
+            draft.refuse()
+        base = _baseline(draft)
+        keys = _matched(draft, base)
+        if not skip_illegal:
+            draft.refuse()
+        cells = draft.cells()
+    outlines = _outlines(draft, base, spanned, keys)
+    directory = _directory(draft.sweep, axes.digest(words))
     return Plan(
         directory=directory,
-        cells=_where_they_are(directory, cells),
-        axes=tuple(key for key in keys if key != "seed"),
-        baseline=baseline,
+        cells=_where_they_are(directory, [_with(cell, outlines) for cell in cells]),
+        axes=tuple(key for key in spanned.axes if key != "seed"),
+        baseline=draft.merged.get(base.label, base.label),
+        variants=tuple(outlines.values()),
         merged=draft.merged,
+        illegal=draft.illegal(),
+        excluded=spanned.excluded,
         command=command,
-        sweep=sweep,
+        sweep=draft.sweep,
         threads=draft.threads,
     )
+
+
+def _baseline(draft: Draft) -> Variant:
+    """Return the variant that the others are compared with.
+
+    Errors: ConfigError when `sweep.baseline` names none, or several.
+    """
+    if draft.sweep.baseline is None:
+        return draft.variants[0]
+    labels = list(dict.fromkeys(variant.label for variant in draft.variants))
+    name = axes.match(draft.sweep.baseline, labels, "sweep.baseline")
+    return next(variant for variant in draft.variants if variant.label == name)
+
+
+def _matched(draft: Draft, base: Variant) -> dict[str, tuple[str, ...]]:
+    """Solve widths and steps for every other variant, and return the keys set, by label."""
+    keys: dict[str, tuple[str, ...]] = {}
+    solvers = [match_width] if draft.sweep.match != "none" else []
+    solvers += [match_steps] if draft.sweep.budget != "steps" else []
+
+    for solve in solvers:
+
+        def change(variant: Variant, solve: Any = solve) -> Variant:
+            if variant.label == base.label:
+                return variant
+            found = solve(variant, base, draft.sweep, draft.again)
+            keys[variant.label] = keys.get(variant.label, ()) + found.keys
+            return found.variant  # type: ignore[no-any-return]
+
+        draft.adjust(change)
+    return keys
+
+
+def _outlines(
+    draft: Draft, base: Variant, spanned: Grid, keys: dict[str, tuple[str, ...]]
+) -> dict[str, Outline]:
+    """Return the outline of each variant that has cells, by label, the baseline first."""
+    found: dict[str, Outline] = {}
+    first = draft.merged.get(base.label, base.label)
+    for variant in draft.variants:
+        if variant.label not in found and variant.label not in draft.merged:
+            set_for_it = keys.get(variant.label, ())
+            found[variant.label] = Outline(
+                label=variant.label,
+                parameters=variant.facts.parameters,
+                flops=variant.facts.flops,
+                against=against(variant, base, spanned.factors, set_for_it),
+            )
+    return {first: found[first]} | found
+
+
+def _with(cell: Cell, outlines: dict[str, Outline]) -> Cell:
+    stands = dataclasses.asdict(outlines[cell.label].against)
+    baseline = next(iter(outlines))
+    return dataclasses.replace(cell, against={"baseline": baseline, **_listed(stands)})
+
+
+def _listed(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping with lists for tuples, as JSON gives them back."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in tree.items()}
+
+
+def notes(asked: Plan) -> list[str]:
+    """Return what a reader must know of a plan: what is one, left out, confounded or unmatched."""
+    found = [f"{label} is {other}; it runs once" for label, other in asked.merged.items()]
+    found += [f"{asked.excluded} points left out by sweep.exclude"] * bool(asked.excluded)
+    for label, faults in asked.illegal.items():
+        found += [f"left out: {label}: {fault}" for fault in faults]
+    for each in asked.variants:
+        if each.against.confounded:
+            found.append(f"confounded: {each.label}: {'; '.join(each.against.confounded)}")
+    if asked.sweep.match != "none":
+        by = {"params": "parameters", "flops": "flops"}[asked.sweep.match]
+        for each in asked.variants:
+            off = getattr(each.against, by)
+            if off is not None and abs(off) > NOTED:
+                found.append(f"{each.label}: {off:+.1%} {by} after matching")
+    return found
 
 
 def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tuple[Path, Cell]:
@@ -107,10 +243,12 @@ def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tup
             hint = "Use seed=0, or `encoderkit sweep` with the same words."
             fault = Fault(f"sweep.seeds={show(config.sweep.seeds)}", "one run has one seed.", hint)
             raise ConfigError([fault])
-        draft = Draft(composer, config_dirs)
+        draft = Draft(composer, config_dirs, Counts(flops=False))
         draft.add(tuple(overrides), " ".join(axes.without_runner(overrides)) or axes.DEFAULT)
+        draft.refuse()
+        cells = draft.cells()
     directory = _directory(config.sweep, "train")
-    (cell,) = _where_they_are(directory, draft.finish())
+    (cell,) = _where_they_are(directory, cells)
     return directory, cell
 
 
@@ -119,12 +257,14 @@ def planned(directory: Path, config: Config) -> Cell:
 
     Errors: StoreError when the plan has no such cell.
     """
-    found = store.sweep(directory)
+    found = store.sweep(directory) or {}
     facts = Tasks().facts(config)
     wanted = identity(config, facts.data_hash)
-    for each in found["cells"] if found else []:
+    stands = {each["label"]: each["against"] for each in found.get("variants", [])}
+    for each in found.get("cells", []):
         if each["id"] == wanted:
             own = {"tree": plain(config), "parts": part_versions(config), "task": facts.about}
+            own["against"] = {"baseline": found["baseline"], **stands[each["label"]]}
             return Cell(**{**each, **own, "overrides": tuple(each["overrides"])}, git=git.state())
     raise StoreError(f"{directory}: cell {wanted} is not in its plan. Run the sweep again.")
 

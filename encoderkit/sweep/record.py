@@ -41,6 +41,8 @@ class Record:
     task: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     parameters: int | None = None
+    flops_per_token: float | None = None
+    against: dict[str, Any] = field(default_factory=dict)
     decay_groups: dict[str, list[str]] = field(default_factory=dict)
     tokens: int = 0
     steps: int = 0

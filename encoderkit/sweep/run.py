@@ -93,6 +93,8 @@ def opening(cell: Cell) -> Record:
         budget={"steps": train["steps"], "batch": train["batch"]},
         data_hash=cell.data_hash,
         parameters=cell.parameters,
+        flops_per_token=cell.flops,
+        against=dict(cell.against),
         started=record.now(),
         reproduce=cell.reproduce,
     )

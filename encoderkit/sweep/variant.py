@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from encoderkit.config.check import plain
 from encoderkit.config.identity import part_versions, semantic
 from encoderkit.config.schema import Config
 
@@ -81,19 +79,3 @@ def what(variant: Variant) -> dict[str, Any]:
     """Return the tree that decides a variant's numbers, without its seeds."""
     tree = semantic(variant.config)
     return {k: v for k, v in tree.items() if not k.startswith("seed")}
-
-
-def known_as(config: Config) -> str:
-    """Return a text that two variants share when they are one."""
-    return json.dumps([plain_semantic(config), part_versions(config)], sort_keys=True)
-
-
-def plain_semantic(config: Config) -> dict[str, Any]:
-    """Return the semantic tree, and the seeds that a sweep counts from."""
-    return semantic(config) | {"seeds": plain(config)["sweep"]["seeds"]}
-
-
-def again(variant: Variant, config: Config, facts: Facts, *words: str) -> Variant:
-    """Return the variant with further overrides."""
-    point = (*variant.point, *words)
-    return dataclasses.replace(variant, point=point, config=config, facts=facts)

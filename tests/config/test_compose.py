@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,10 @@ from encoderkit.config.compose import Composer
 from encoderkit.errors import ConfigError
 from encoderkit.plugins import registry
 from encoderkit.registry import conf_dir
+
+
+def points_of(composer, overrides):
+    return list(itertools.product(*composer.columns(composer.spelled(overrides))))
 
 
 @pytest.fixture
@@ -99,7 +104,7 @@ def test_one_key_is_given_once(composer):
         with pytest.raises(ConfigError, match=f"{second}: .* was given before, as {first}. Keep"):
             composer.configure([first, second])
     with pytest.raises(ConfigError, match="norm was given before, as norm=rmsnorm"):
-        composer.expand(["norm=rmsnorm", "norm=layernorm,batchnorm"])
+        points_of(composer, ["norm=rmsnorm", "norm=layernorm,batchnorm"])
 
 
 @pytest.mark.parametrize(
@@ -133,15 +138,17 @@ def test_faults_of_different_kinds_come_together(composer):
     assert wheres == ["norm=rmsnrm", "+x=1", "nonsense", "ffn.width=-1"]
 
 
-def test_grid(composer):
-    points = composer.expand(["norm=layernorm,rmsnorm", "seed=range(0,3)", "ffn=gelu"])
-    assert len(points) == 6
-    assert points[1] == ("norm=layernorm", "seed=1", "ffn=gelu")
-    assert composer.axes(["norm=layernorm,rmsnorm", "ffn=gelu"]) == ["norm"]
+def test_columns(composer):
+    columns = composer.columns(["norm=layernorm,rmsnorm", "seed=range(0,3)", "ffn=gelu"])
+    assert columns == [
+        ("norm=layernorm", "norm=rmsnorm"),
+        ("seed=0", "seed=1", "seed=2"),
+        ("ffn=gelu",),
+    ]
 
 
 def test_glob_sees_parts_and_presets(composer):
-    points = composer.expand(["ffn=glob(*glu)"])
+    points = points_of(composer, ["ffn=glob(*glu)"])
     gated = {"glu", "swiglu", "geglu", "reglu", "sigmoid_glu"}
     assert {point[0] for point in points} == {f"ffn={name}" for name in gated}
 
@@ -152,12 +159,11 @@ def test_glob_sees_parts_and_presets(composer):
         ("norm=glob(x*)", "matches nothing. There are layernorm, rmsnorm"),
         ("norm=layernorm,rmsnrm", "norm=rmsnrm: must be one of"),
         ("train.lr=interval(0,1)", "an interval has no points"),
-        ("seed=range(0,1000000000)", "spans more than the 100000 points that can be planned."),
     ],
 )
 def test_axes_that_span_nothing(composer, override, words):
     with pytest.raises(ConfigError, match=".*") as caught:
-        composer.expand([override])
+        points_of(composer, [override])
     assert words in str(caught.value)
 
 
@@ -165,7 +171,7 @@ def test_axes_that_span_nothing(composer, override, words):
 def test_a_grid_has_the_product_of_its_axes(heads, seeds):
     axes = [f"model.n_heads={','.join(map(str, heads))}", f"seed=range(0,{seeds})"]
     with Composer(registry()) as composer:
-        points = composer.expand(axes)
+        points = points_of(composer, axes)
     assert len(points) == len(set(points)) == len(heads) * seeds
 
 
@@ -203,9 +209,9 @@ def test_user_directory(tmp_path):
     )
     with Composer(registry(), [tmp_path]) as composer:
         assert composer.configure(["ffn=wide"]).ffn.options.width == 512
-        points = composer.expand(["experiment=mine", "seed=5"])
+        points = points_of(composer, ["experiment=mine", "seed=5"])
         assert [point[0] for point in points] == ["ffn=wide", "ffn=gelu"]
-        assert len(composer.expand(["experiment=mine", "ffn=relu"])) == 1
+        assert len(points_of(composer, ["experiment=mine", "ffn=relu"])) == 1
         config = composer.configure([p for p in points[0]])
         assert (config.norm.entry.part.name, config.train.steps) == ("rmsnorm", 77)
         assert (config.seed, config.sweep.seeds) == (5, 2)
@@ -288,7 +294,7 @@ def test_an_experiment_sets_parts_and_axes_alone(tmp_path, text, words):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "e.yaml").write_text(f"{EXPERIMENT}{text}\n")
     with Composer(registry(), [tmp_path]) as composer:
-        for ask in (composer.configure, composer.expand):
+        for ask in (composer.configure, composer.columns):
             with pytest.raises(ConfigError) as caught:
                 ask(["experiment=e"]) if ask == composer.configure else [
                     composer.configure(point) for point in ask(["experiment=e"])

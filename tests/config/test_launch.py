@@ -38,7 +38,7 @@ def test_every_road_sees_a_plugins_presets(shipped):
     assert configure("norm=loose") == configure({"norm": "loose"})
     assert configure("norm=loose").norm.options.eps == 0.1
     with Composer(registry(), [shipped / "ffn"]) as composer:
-        assert composer.expand(["norm=glob(l*)"]) == [("norm=layernorm",), ("norm=loose",)]
+        assert composer.columns(["norm=glob(l*)"]) == [("norm=layernorm", "norm=loose")]
         origins = {o.path: o.source for o in composer.origins(["norm=loose"])}
     assert origins["norm.eps"] == "norm/loose.yaml (encoderkit-loose 1.0)"
 
