@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from encoderkit.nn.build import build
     from encoderkit.nn.stack import EncoderStack
     from encoderkit.sweep.load import load
+    from encoderkit.sweep.plan import plan
 
 _HOME = {
     "build": "encoderkit.nn.build",
@@ -23,9 +24,10 @@ _HOME = {
     "Config": "encoderkit.config.schema",
     "EncoderStack": "encoderkit.nn.stack",
     "load": "encoderkit.sweep.load",
+    "plan": "encoderkit.sweep.plan",
 }
 
-__all__ = ["Config", "EncoderStack", "build", "configure", "load"]
+__all__ = ["Config", "EncoderStack", "build", "configure", "load", "plan"]
 
 
 def __getattr__(name: str) -> Any:

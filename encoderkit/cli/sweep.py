@@ -7,9 +7,11 @@ import shlex
 import sys
 from typing import TextIO
 
+from encoderkit.cli import dry_run
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
-from encoderkit.sweep.plan import Plan, plan
+from encoderkit.errors import ConfigError, Fault
+from encoderkit.sweep.plan import Plan, notes, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
 
@@ -21,9 +23,21 @@ def parser() -> argparse.ArgumentParser:
         "command again runs only what is not done.",
         "  encoderkit sweep norm=layernorm,rmsnorm placement=pre,post seeds=3\n"
         "  encoderkit sweep ffn='glob(*glu)' jobs=2 sweep.name=gates\n"
-        "  encoderkit sweep experiment=card\n",
+        "  encoderkit sweep experiment=card --dry-run\n"
+        "  encoderkit sweep norm=layernorm,dyt norm.eps=1e-5 sweep.optional=[norm.eps]\n"
+        "  encoderkit sweep ffn=gelu,swiglu,moe match=params\n",
     )
     made.add_argument("--quiet", action="store_true", help="print the comparison alone")
+    made.add_argument(
+        "--skip-illegal", action="store_true", help="leave out variants that have faults, by name"
+    )
+    made.add_argument(
+        "--dry-run", action="store_true", help="print the plan, and train and write nothing"
+    )
+    made.add_argument(
+        "--trial", action="store_true", help="with --dry-run: time a few steps of each variant"
+    )
+    made.add_argument("--json", action="store_true", help="with --dry-run: print JSON")
     return made
 
 
@@ -31,13 +45,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the sweep, print its comparison, and return the exit code of its cells."""
     report_plugins(arguments)
     words = [*arguments.overrides, *(f"--config-dir={path}" for path in arguments.config_dir)]
+    words += ["--skip-illegal"] * arguments.skip_illegal
     command = shlex.join(["encoderkit", "sweep", *words])
-    warm_up()
-    asked = plan(arguments.overrides, config_dirs=arguments.config_dir, command=command)
+    if idle := [name for name in ("trial", "json") if vars(arguments)[name]]:
+        if not arguments.dry_run:
+            fault = Fault(f"--{idle[0]}", "belongs to --dry-run.", f"Type --dry-run --{idle[0]}.")
+            raise ConfigError([fault])
+    else:
+        warm_up()
+    asked = plan(
+        arguments.overrides,
+        config_dirs=arguments.config_dir,
+        command=command,
+        skip_illegal=arguments.skip_illegal,
+    )
+    if arguments.dry_run:
+        return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
         print(f"{size(asked)} in {asked.directory}", flush=True)
-        for label, other in asked.merged.items():
-            print(f"note: {label} is {other}; it runs once")
+        for text in notes(asked):
+            print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
     observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()
     code = run_sweep(asked, observer)

@@ -12,7 +12,7 @@ from typing import Any
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
 from encoderkit.cli.sweep import size
-from encoderkit.config.schema import Config
+from encoderkit.config.schema import Config, SweepOptions
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.sweep import store
@@ -104,6 +104,7 @@ def _multirun(arguments: argparse.Namespace) -> int:
         check_launcher(composer, hydras)
         spelled = composer.spelled(ours)
     asked = plan(ours, config_dirs=arguments.config_dir, command=command)
+    _refuse_shapes(asked.sweep)
     asked.save()
     print(f"{size(asked)} in {asked.directory}")
     seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
@@ -121,6 +122,19 @@ def _multirun(arguments: argparse.Namespace) -> int:
         print_table(compare(asked.directory))
         again(asked.directory)
     return exit_code(found.values())
+
+
+def _refuse_shapes(sweep: SweepOptions) -> None:
+    """Refuse what Hydra's own sweeper cannot span.
+
+    Errors: ConfigError.
+    """
+    names = ("zip", "one_at_a_time", "also", "optional", "exclude")
+    said = [f"sweep.{name}" for name in names if getattr(sweep, name)]
+    said += ["sweep.match"] * (sweep.match != "none") + ["sweep.budget"] * (sweep.budget != "steps")
+    if said:
+        problem = "is beyond Hydra's multirun, which spans a plain grid."
+        raise ConfigError([Fault(each, problem, "Type `encoderkit sweep`.") for each in said])
 
 
 def _job(directory: Path, config: Config) -> Any:

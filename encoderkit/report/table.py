@@ -99,6 +99,8 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
     notes += _notes(groups)
     titles = _titles(groups)
     rows = [_row(group, groups[0], title) for group, title in zip(groups, titles, strict=True)]
+    if planned and first == planned["baseline"]:
+        notes += _confounded(planned, labels)
     seeds = {each.seeds["seed"] for each in listed} | {c["seed"] for c in cells if "seed" in c}
     if len(seeds) == 1 and any(row.difference for row in rows):
         notes.append(_ONE_SEED)
@@ -206,6 +208,16 @@ def _notes(groups: Sequence[_Group]) -> list[str]:
         if len(places) > 1:
             notes.append(f"different {name}: {'; '.join(sorted(places))}")
     return notes
+
+
+def _confounded(planned: dict[str, Any], labels: Sequence[str]) -> list[str]:
+    """Return a note for each variant that differs in more than what was asked for."""
+    found = []
+    for each in planned.get("variants", []):
+        more = each.get("against", {}).get("confounded", [])
+        if more and each.get("label") in labels:
+            found.append(f"confounded: {each['label']}: {'; '.join(more)}")
+    return found
 
 
 def _row(group: _Group, base: _Group, label: str) -> Row:

@@ -12,11 +12,11 @@ from typing import Any
 from encoderkit.config.check import checked_settings
 from encoderkit.config.compose import Composer
 from encoderkit.config.schema import SweepOptions
+from encoderkit.config.words import MOST_POINTS
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import GROUPS
 from encoderkit.sweep.axes import key
 
-MOST_POINTS = 100_000
 Point = tuple[str, ...]
 
 

@@ -9,6 +9,7 @@ from encoderkit.config.compose import Composer
 from encoderkit.config.presets import Presets
 from encoderkit.nn.build import build_model
 from encoderkit.plugins import registry
+from encoderkit.sweep.grid import grid
 
 D, L, F = 64, 3, 256
 W = 168  # the multiple of 8 nearest to 2/3 of 256
@@ -114,7 +115,7 @@ EXPERIMENTS = Presets(registry()).groups["experiment"]
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_point_of_every_experiment_builds(name):
     with Composer(registry()) as composer:
-        points = composer.expand([f"experiment={name}"])
+        points = grid(composer, [f"experiment={name}"]).points
         assert len(points) > 1
         for point in points:
             assert count(build(composer.configure(point), device="meta")) > 0

@@ -1,0 +1,87 @@
+"""What a plan will take: seconds and bytes of each variant, from runs, from trials, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from encoderkit.config.check import check
+from encoderkit.config.presets import Presets
+from encoderkit.config.schema import Config
+from encoderkit.errors import EncoderkitError
+from encoderkit.plugins import registry
+from encoderkit.sweep import store
+from encoderkit.sweep.cell import Cell
+
+STATES = 16  # bytes a parameter: weight, gradient and AdamW's two moments, float32
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What one run of a variant takes; `source` says where that is from. None is unknown.
+
+    Bytes are those of weights, gradients and the optimizer, and after a trial also those that the
+    forward pass keeps for the backward pass.
+    """
+
+    seconds: float | None
+    memory_bytes: int
+    source: str
+
+
+def forecasts(directory: Path, cells: Iterable[Cell], trials: bool = False) -> dict[str, Forecast]:
+    """Return the forecast of each variant, by label.
+
+    Seconds are the mean of the variant's finished runs in `directory`; or, with `trials`, those of
+    a few steps that are run now; or what a budget's preset says; or unknown.
+    """
+    first = {cell.label: cell for cell in reversed(list(cells))}
+    ended = _ended(directory)
+    return {
+        label: _forecast(cell, ended.get(label, []), trials)
+        for label, cell in reversed(first.items())
+    }
+
+
+def _ended(directory: Path) -> dict[str, list[float]]:
+    """Return the seconds of the finished runs in a directory, by label."""
+    found: dict[str, list[float]] = {}
+    try:
+        records = store.records(directory).records if directory.is_dir() else []
+    except EncoderkitError:
+        records = []  # then there is nothing to learn from
+    for each in records:
+        if each.done and each.seconds.get("total"):
+            found.setdefault(each.label, []).append(each.seconds["total"])
+    return found
+
+
+def _forecast(cell: Cell, ended: list[float], trials: bool) -> Forecast:
+    held = STATES * cell.parameters
+    if ended:
+        runs = f"{len(ended)} run{'s' * (len(ended) > 1)}"
+        return Forecast(sum(ended) / len(ended), held, f"{runs} that ended")
+    config = check(cell.tree, registry())
+    if trials:
+        from encoderkit.train.trial import trial  # imports torch
+
+        a_step, kept = trial(config)
+        return Forecast(a_step * config.train.steps, held + kept, "trial steps")
+    seconds = _expected(config)
+    return Forecast(seconds, held, "the budget's preset" if seconds else "unknown")
+
+
+def _expected(config: Config) -> float | None:
+    """Return what the preset of a budget says, where the run is the one that it speaks of."""
+    presets = Presets(registry())
+    model, train = config.model, config.train
+    tiny = presets.read("model", "tiny")
+    sizes = ("d_model", "n_layers", "n_heads")
+    if any(getattr(model, name) != tiny[name] for name in sizes) or model.layers:
+        return None
+    for name in presets.groups["train"]:
+        said = presets.read("train", name)
+        if (said["steps"], said["batch"]) == (train.steps, train.batch):
+            return train.expected_seconds.get(config.task.entry.part.name)
+    return None
