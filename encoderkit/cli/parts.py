@@ -112,13 +112,13 @@ def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any
 
 def _part_row(entry: Entry) -> dict[str, Any]:
     part = entry.part
-    traits = dataclasses.asdict(part.traits)
+    traits = dataclasses.asdict(part.traits).items()
     return {
         "kind": part.kind,
         "choice": part.name,
         "summary": part.summary,
         "owner": str(entry.owner),
-        "traits": traits | {"layouts": sorted(traits["layouts"])},
+        "traits": {k: sorted(v) if isinstance(v, frozenset) else v for k, v in traits},
         "options": _options(part.options),
     }
 
