@@ -5,6 +5,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 STAMP = .venv/.installed
+PLUGINS = $(wildcard plugins/encoderkit-*/)
 
 .PHONY: demo test check format clean install
 
@@ -28,12 +29,12 @@ clean:
 install: $(STAMP)
 
 # Runs again only when what is to be installed has changed.
-$(STAMP): pyproject.toml constraints.txt plugins/encoderkit-prmsnorm/pyproject.toml
+$(STAMP): pyproject.toml constraints.txt $(wildcard plugins/encoderkit-*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "encoderkit needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
 	  echo "Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12"; exit 1; }
 	@echo "Installing into .venv (torch is large: minutes the first time, nothing after that)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
-	  -e '.[dev]' -e plugins/encoderkit-prmsnorm
+	  -e '.[dev]' $(addprefix -e ,$(PLUGINS))
 	@touch $(STAMP)

@@ -113,6 +113,7 @@ class _Assembly:
         self.positions: dict[str, Chosen] = {}
         self.asked: set[str] = set()  # positions that some part reads, or that add to x
         self.norm_asked = False
+        self.depth = 0  # sublayers that are built
         self.brought: dict[str, tuple[float, str]] = {}  # branch gains, and whose they are
 
     def pieces(self) -> dict[str, Any]:
@@ -165,6 +166,7 @@ class _Assembly:
             self.brought[f"{path}.branch"] = (placement.branch_gain, label)
             stream = f"{label} {parts['placement'].options}"
             sublayers[term.slot] = Sublayer(branch, placement, term.scale, stream)
+            self.depth += 1
         return nn.ModuleDict(sublayers)
 
     def final(self) -> Norm:
@@ -251,6 +253,7 @@ class _Assembly:
             n_heads=model.n_heads,
             n_layers=model.n_layers,
             layer=layer,
+            depth=0 if parts is None else self.depth,
             slot=slot,
             path=path,
             make_norm=lambda site: self.norm(site, held["norm"]),

@@ -11,8 +11,9 @@ from typing import Any
 class Site:
     """The place of one part. A part copies what it needs and never keeps the site.
 
-    `layer` is -1 outside the layers; `slot` is the sublayer's name; `path` is the parameter path of
-    the part. For a norm `d_model` is the width that it normalises.
+    `layer` is -1 outside the layers; `slot` is the sublayer's name, `depth` the number of sublayers
+    before it in the stack; `path` is the parameter path of the part. For a norm `d_model` is the
+    width that it normalises.
     """
 
     d_model: int
@@ -20,6 +21,7 @@ class Site:
     n_heads: int
     n_layers: int
     layer: int
+    depth: int = 0
     slot: str
     path: str
     make_norm: Callable[[Site], Any] = field(repr=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from encoderkit.config.identity import part_versions, semantic
 from encoderkit.config.schema import Config
+from encoderkit.errors import InputError
 
 LENGTH = 128  # tokens of the sequence that FLOPs are counted on
 _ELSEWHERE = ("train", "task", "init", "seed", "seed_init", "seed_data")
@@ -19,7 +21,7 @@ class Facts:
 
     `parameters` are the whole model's, `stack` those without embedding and head; `shapes` by path;
     `gains` what the init multiplies the weights of branches with. FLOPs for each token of a forward
-    pass through the stack at 128 tokens; None where a part's shapes depend on data.
+    pass through the stack at 128 tokens; None where a part's shapes depend on data, or 128 tokens are too many for it.
     """
 
     parameters: int
@@ -65,7 +67,9 @@ def _counted(config: Config, sizes: tuple[int, int], with_flops: bool) -> Facts:
     shapes = {path: tuple(p.shape) for path, p in model.named_parameters()}
     own = [p for path, p in model.named_parameters() if not path.startswith(("embed.", "head."))]
     gains = {float(getattr(m, "branch_gain", 1.0)) for m in model.modules()}
-    spent = sum(flops(model, LENGTH).values()) if with_flops else None
+    spent = None
+    with suppress(InputError):  # 128 tokens may be too long for a table
+        spent = sum(flops(model, LENGTH).values()) if with_flops else None
     return Facts(
         parameters=sum(p.numel() for p in model.parameters()),
         stack=sum(p.numel() for p in own),

@@ -47,6 +47,7 @@ def make_site(
         n_heads=n_heads,
         n_layers=n_layers,
         layer=layer,
+        depth=2 * layer + (slot == "ffn"),
         slot=slot,
         path=f"layers.{layer}.{slot}",
         make_norm=norm,

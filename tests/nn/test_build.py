@@ -213,6 +213,21 @@ def test_a_part_that_owns_its_init_is_left_alone(stranger: Callable[..., Any]) -
     assert sorted(changed) == sorted(path for path in drawn if ".map." in path)
 
 
+class Depth(NoNorm):
+    def __init__(self, opts: object, site: Site) -> None:
+        super().__init__()
+        self.depth = site.depth
+
+
+def test_a_site_counts_the_sublayers_before_it(stranger: Callable[..., Any]) -> None:
+    words = ["model.sublayers=[ffn,attention+ffn,ffn]", "model.layers=[{at:1,ffn:none}]"]
+    stack = build_stack(stranger("norm", Depth, *words))
+    found = {path: m.depth for path, m in stack.named_modules() if isinstance(m, Depth)}
+    slots = ["0.ffn", "0.attention_ffn", "0.ffn_2", "1.attention", "2.ffn", "2.attention_ffn"]
+    inner = {f"layers.{slot}.placement.before": n for n, slot in enumerate([*slots, "2.ffn_2"])}
+    assert found == {"final": 0} | inner
+
+
 class KeepsSite(NoNorm):
     def __init__(self, opts: object, site: Site) -> None:
         super().__init__()

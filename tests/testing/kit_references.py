@@ -72,16 +72,6 @@ def same(norm, x, lengths):
     return x * 1
 
 
-def prmsnorm(norm, x, lengths):
-    """The usual share of 1/16; a reference cannot see the option."""
-    rows = []
-    for row in x:
-        first = row[: -(-len(row) // 16)]
-        square = sum(value * value for value in first) / len(first)
-        rows.append(norm.gain * row / (square + EPS) ** 0.5)
-    return torch.stack(rows)
-
-
 def plain_norm(x):
     """Return what the norm that `make_site` builds computes: eps 1e-5, no gain."""
     centred = x - x.mean(1, keepdim=True)
@@ -217,7 +207,6 @@ REFERENCES = {
     "norm=dyt": dyt,
     "norm=derf": derf,
     "norm=none": same,
-    "norm=prmsnorm": prmsnorm,
     "placement=pre": pre,
     "placement=post": post,
     "placement=sandwich": sandwich,
