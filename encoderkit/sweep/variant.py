@@ -21,7 +21,8 @@ class Facts:
 
     `parameters` are the whole model's, `stack` those without embedding and head; `shapes` by path;
     `gains` what the init multiplies the weights of branches with. FLOPs for each token of a forward
-    pass through the stack at 128 tokens; None where a part's shapes depend on data, or 128 tokens are too many for it.
+    pass through the stack at 128 tokens; None where a part's shapes depend on data, or 128 tokens
+    are too many for it.
     """
 
     parameters: int

@@ -61,7 +61,8 @@ def test_the_fields_of_schema_1_are_these() -> None:
     assert record.SCHEMA == 1
     assert names == [
         *["schema", "id", "label", "overrides", "state", "reason", "traceback", "seeds", "parts"],
-        *["budget", "data_hash", "task", "environment", "parameters", "decay_groups", "tokens"],
+        *["budget", "data_hash", "task", "environment", "parameters"],
+        *["flops_per_token", "against", "decay_groups", "tokens"],
         *["steps", "seconds", "peak_memory_bytes", "metrics", "notes", "started", "ended"],
         "reproduce",
     ]
