@@ -112,13 +112,14 @@ def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any
 
 def _part_row(entry: Entry) -> dict[str, Any]:
     part = entry.part
-    traits = dataclasses.asdict(part.traits)
+    traits = dataclasses.asdict(part.traits).items()
+    sets = {name: sorted(value) for name, value in traits if isinstance(value, frozenset)}
     return {
         "kind": part.kind,
         "choice": part.name,
         "summary": part.summary,
         "owner": str(entry.owner),
-        "traits": traits | {"layouts": sorted(traits["layouts"])},
+        "traits": dict(traits) | sets,
         "options": _options(part.options),
     }
 
