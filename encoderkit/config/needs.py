@@ -25,9 +25,6 @@ class Ask:
     need: str = ""
     option: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.text} ({self.need})" if self.need else self.text
-
 
 def conflicts(config: Config, registry: Registry, place: Mapping[str, str]) -> list[Fault]:
     """Return a fault for each part that cannot do what is asked of it, with all that it cannot.
@@ -113,4 +110,8 @@ def _nearest(path: str, others: list[Part], asks: list[Ask], fewest: int) -> str
 
 
 def _listed(asks: Iterable[Ask]) -> str:
-    return ", ".join(map(str, asks))
+    needs: dict[str, list[str]] = {}
+    for ask in asks:
+        said = not ask.need or ask.text.endswith(f"={ask.need}")  # run.device=cpu
+        needs.setdefault(ask.text, []).extend([] if said else [ask.need])
+    return ", ".join(f"{t} ({', '.join(n)})" if n else t for t, n in needs.items())

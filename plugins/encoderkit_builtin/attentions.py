@@ -143,12 +143,15 @@ def _flex(
 
     Shapes: q, k, v (1, H, N, K) -> (1, H, N, K)
     """
-    from torch.nn.attention.flex_attention import create_block_mask  # with torch._dynamo, 2 s
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     n = v.shape[2]
     mask = create_block_mask(seen, None, None, n, n, device=v.device)
     if v.is_cuda and v.dtype != torch.float64:
-        y: Tensor = _compiled()(q, k, v, score_mod=score, block_mask=mask)
+        call: Callable[..., Any] = _compiled()
+        if torch.compiler.is_compiling():
+            call = flex_attention
+        y: Tensor = call(q, k, v, score_mod=score, block_mask=mask)
         return y
     # The public function refuses gradients on a CPU, which the operator itself has.
     operator = torch.ops.higher_order.flex_attention
