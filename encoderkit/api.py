@@ -182,7 +182,7 @@ class Traits:
     # Attention: what it can do. rotation: turned q and k; bias: what positions add to the scores;
     # weights: it records them.
     serves: frozenset[Capability] = frozenset({"rotation"})
-    devices: frozenset[Device] = frozenset({"cpu", "cuda"})
+    devices: frozenset[Device] = frozenset({"cpu", "cuda"})  # where it runs
     precisions: frozenset[Precision] = frozenset({"float64", "float32", "bfloat16", "float16"})
     own_maths: bool = False  # attention: something else than softmax(q k^T / sqrt(K)) v
     approximate: float = 0.0  # the largest difference to its reference, in float64

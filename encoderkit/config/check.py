@@ -8,7 +8,6 @@ from typing import Any, get_type_hints
 
 from encoderkit.api import KINDS, Options, Range, fit
 from encoderkit.config.layers import layer_faults, read_rules
-from encoderkit.config.needs import conflicts
 from encoderkit.config.schema import (
     SETTINGS,
     Chosen,
@@ -72,7 +71,6 @@ def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None,
     config = Config(**values)
     config.model.layers, config.model.embed_norm = parts
     wrong = _consistent(config)
-    wrong = wrong or conflicts(config, registry)
     return (None, wrong) if wrong else (config, [])
 
 

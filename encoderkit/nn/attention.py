@@ -77,15 +77,23 @@ class Attention(Mixer):
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return the mixed tokens."""
+        q, k, v = self.project(x, ctx)
+        q, k = ctx.pos[self.position].rotate(q, k)
+        y: Tensor = self.out(self.attend(q, k, v, ctx).flatten(1))  # (N, D)
+        return y
+
+    def project(self, x: Tensor, ctx: Ctx) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values before any position is in them.
+
+        Shapes: x (N, D) -> (N, H, K) each
+        """
         n, held = x.shape[0], self.heads // self.share
         q = self.normed(self.q_norm, self.q(x), ctx).view(n, self.heads, self.width)  # (N, H, K)
         k = self.normed(self.k_norm, self.k(x), ctx).view(n, held, self.width)  # (N, H/share, K)
         v = self.v(x).view(n, held, self.width)  # (N, H/share, K)
-        q, k = ctx.pos[self.position].rotate(q, k)
         if self.share > 1:
             k, v = (t.repeat_interleave(self.share, 1) for t in (k, v))  # (N, H, K)
-        y: Tensor = self.out(self.attend(q, k, v, ctx).flatten(1))  # (N, D)
-        return y
+        return q, k, v
 
     def normed(self, norm: Norm, x: Tensor, ctx: Ctx) -> Tensor:
         """Return queries or keys, normalised head by head or all channels together.
@@ -139,8 +147,8 @@ def by_sequence(
     position is at most `window` away, and dense only at real tokens. `bias` is what the position
     adds to the scores, or None; `biases` has one for each run, or none.
 
-    Shapes: q, k, v (N, H, K) -> (N, H, K); inside the kernel (B, H, T, K) -> (B, H, T, K), seen
-    (1 or B, 1, 1 or T, T), bias (1 or B, H, T, T)
+    Shapes: q, k, v (N, H, K) -> (N, H, K), where q and k may be wider than v; inside the kernel
+    (B, H, T, K) -> (B, H, T, K), seen (1 or B, 1, 1 or T, T), bias (1 or B, H, T, T)
     """
     runs = [ctx.shape] if ctx.layout == "dense" else ctx.runs
     masks = [ctx.keys()] * len(runs)
@@ -189,5 +197,5 @@ def _grid(
     """
     b, t = shape
     h, width = v.shape[1:]
-    q, k, v = (x.reshape(b, t, h, width).transpose(1, 2) for x in (q, k, v))  # (B, H, T, K)
+    q, k, v = (x.reshape(b, t, h, x.shape[2]).transpose(1, 2) for x in (q, k, v))  # (B, H, T, K)
     return kernel(q, k, v, seen, bias).transpose(1, 2).reshape(b * t, h, width)  # (B T, H, K)

@@ -6,13 +6,14 @@ import gc
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import nn
 
-from encoderkit.api import Traits
+from encoderkit.api import Device, Precision, Traits
 from encoderkit.config.layers import sublayers_of
+from encoderkit.config.needs import PRECISIONS, conflicts
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config
 from encoderkit.errors import ConfigError, EncoderkitError, Fault, PluginError
@@ -23,6 +24,7 @@ from encoderkit.nn.init import redraw
 from encoderkit.nn.model import EncoderModel
 from encoderkit.nn.site import Site
 from encoderkit.nn.stack import EncoderStack, Parallel, Sublayer
+from encoderkit.plugins import registry
 
 T = TypeVar("T")
 S = TypeVar("S", bound=EncoderStack)
@@ -57,8 +59,16 @@ def build_stack(
     Weights are drawn in float32 on the CPU by (seed_init, path), then cast and moved; on the meta
     device there are none, for counting.
 
-    Errors: ConfigError, PluginError.
+    Errors: ConfigError, also for a part that does not run there, or not in that dtype; PluginError.
     """
+    there = torch.get_default_device() if device is None else torch.device(device)
+    named = str(dtype or torch.get_default_dtype()).removeprefix("torch.")
+    place = {
+        f"device={there.type}": there.type,
+        f"dtype={named}": named,
+    }
+    known = () if there.type == "meta" else (*get_args(Device), *get_args(Precision))
+    _refuse_conflicts(config, {text: need for text, need in place.items() if need in known})
     return _finished(EncoderStack, {}, config, device, dtype)
 
 
@@ -72,10 +82,22 @@ def build_model(
 ) -> EncoderModel:
     """Return the stack that a configuration describes, between an embedding and a head.
 
-    Errors: ConfigError, PluginError.
+    Errors: ConfigError, also for a part that cannot be trained on `run.device`, or not with
+    `train.precision`; PluginError.
     """
+    place, precision = config.run.device, config.train.precision
+    if place == "auto":
+        place = "cuda" if torch.cuda.is_available() else "cpu"
+    asked = {f"run.device={config.run.device}": place}
+    _refuse_conflicts(config, asked | {f"train.precision={precision}": PRECISIONS[precision]})
     sizes = {"vocab": vocab, "outputs": outputs}
     return _finished(EncoderModel, sizes, config, device, dtype)
+
+
+def _refuse_conflicts(config: Config, place: Mapping[str, str]) -> None:
+    """Refuse parts that cannot do what is asked of them. Errors: ConfigError with all there are."""
+    if faults := conflicts(config, registry(), place):
+        raise ConfigError(faults)
 
 
 def _finished(

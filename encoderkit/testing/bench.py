@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -51,14 +52,31 @@ class Turning(Tables):
         return torch.cat([turned, rest], 2)
 
 
-class AttentionBench(Bench):
-    """An attention part, without positions or, when `turning`, with some that turn."""
+class Alone(Tables):
+    """Adds so little to the scores of all other tokens that each token sees itself alone."""
 
-    turning = False
+    def __init__(self, ctx: Ctx, dtype: torch.dtype, heads: int) -> None:
+        eyes = [torch.eye(rows.shape[1], dtype=dtype, device=rows.device) for rows in ctx.rows()]
+        self.added = [((eye - 1) * 1e9).expand(1, heads, *eye.shape) for eye in eyes]
+
+    def biases(self, layer: int) -> list[Tensor]:
+        """Return -1e9 off the diagonal.
+
+        Shapes: -> (1, H, T, T) for each run
+        """
+        return self.added
+
+
+class AttentionBench(Bench):
+    """An attention part; `tables` makes what its position prepared for a batch."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__(part)
+        self.tables: Callable[[Ctx, torch.dtype], Tables] | None = None
 
     def forward(self, x: Tensor, ctx: Ctx) -> Tensor:
         """Return what the part makes of x."""
-        ctx.pos["none"] = Turning(ctx, x.dtype) if self.turning else Tables()
+        ctx.pos["none"] = Tables() if self.tables is None else self.tables(ctx, x.dtype)
         return super().forward(x, ctx)
 
 

@@ -20,7 +20,8 @@ class Property:
     """Something that a part must do, tried on cases from the smallest up.
 
     `unless` names the trait that declares the opposite; `given` says in words why the question
-    does not arise for a part; a `whole` property looks at a stack and not at the part alone.
+    does not arise for a part; a `whole` property looks at a stack and not at the part alone; one
+    that holds `anywhere` is asked of parts that do not run on a CPU too.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Property:
     unless: str = ""
     given: Given = lambda subject: ""
     whole: bool = False
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def proves(
     unless: str = "",
     given: Given = lambda subject: "",
     whole: bool = False,
+    anywhere: bool = False,
 ) -> Callable[[Check], Check]:
     """Add the decorated check to the properties, under its own name.
 
@@ -79,7 +82,9 @@ def proves(
 
     def add(check: Check) -> Check:
         name = check.__name__
-        PROPERTIES[name] = Property(name, claim, kinds, cases, check, unless, given, whole)
+        PROPERTIES[name] = Property(
+            name, claim, kinds, cases, check, unless, given, whole, anywhere
+        )
         return check
 
     return add
@@ -103,10 +108,14 @@ def examine(subject: Subject, found: Property) -> Result:
     reason = found.given(subject)
     if subject.part.target is None and not found.whole:
         reason = "the choice takes its sublayer away"
+    if "cpu" not in subject.traits.devices and not found.anywhere:
+        reason = f"it runs on {' and '.join(sorted(subject.traits.devices))}, and this is a CPU"
+    cases = list(found.cases) if found.anywhere else subject.cases(found.cases)
+    if not cases and not reason:
+        reason = "it declares none of the dtypes that this is tried in"
     if reason:
         return Result(found.name, found.claim, "not asked", 0, reason)
     worst = 0.0
-    cases = subject.cases(found.cases)
     for count, case in enumerate(cases, 1):
         try:
             worst = max(worst, found.check(subject, case))

@@ -2,54 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+Vectors = list[list[Tensor]]  # for each token, one vector a head
 
-def softmax_attention(module: Any, x: Tensor, lengths: Sequence[int]) -> Tensor:
+
+def softmax_attention(
+    module: Any,
+    x: Tensor,
+    lengths: Sequence[int],
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+    biases: Sequence[Tensor] | None = None,
+    qk_norm: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Return attention, given the module's projections: one sequence, head and query at a time.
 
-    out_i = sum_j exp(q_i k_j / sqrt(K)) v_j / sum_j exp(q_i k_j / sqrt(K))
+    out_i = sum_j exp(s_ij) v_j / sum_j exp(s_ij), s_ij = c tanh(q_i k_j / sqrt(K) / c) + bias_ij,
+    over the j that are at most `window` places from i. With fewer heads of keys and values, query
+    head h has that of its group; `biases` has one (H, T, T) for each sequence; `qk_norm` normalises
+    one vector.
 
     Shapes: x (N, D) -> (N, D)
     """
-    q, k, v = (_heads(layer, x, module.heads) for layer in (module.q, module.k, module.v))
+    width = x.shape[1] // module.heads
+    q, k, v = (_heads(layer, x, width) for layer in (module.q, module.k, module.v))
+    if qk_norm is not None:
+        q, k = ([[qk_norm(head) for head in token] for token in t] for t in (q, k))
     rows: list[Tensor] = []
     start = 0
-    for length in lengths:
-        seen = range(start, start + length)
-        for i in seen:
-            rows.append(
-                torch.cat(
-                    [
-                        _look(q[i][h], [k[j][h] for j in seen], [v[j][h] for j in seen])
-                        for h in range(module.heads)
-                    ]
-                )
-            )
+    for place, length in enumerate(lengths):
+        for i in range(length):
+            seen = [j for j in range(length) if window is None or abs(i - j) <= window]
+            heads = []
+            for h in range(module.heads):
+                group = h * len(k[0]) // module.heads
+                keys = [k[start + j][group] for j in seen]
+                scores = [_score(q[start + i][h], key, softcap) for key in keys]
+                if biases is not None:
+                    added = [biases[place][h, i, j] for j in seen]
+                    scores = [s + b for s, b in zip(scores, added, strict=True)]
+                heads.append(_mean(scores, [v[start + j][group] for j in seen]))
+            rows.append(torch.cat(heads))
         start += length
     mixed = torch.stack(rows) if rows else x[:0]  # (N, D)
     return _linear(module.out, mixed)
 
 
-def _look(q: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
+def _score(q: Tensor, key: Tensor, softcap: float | None) -> Tensor:
+    """Return the score of one query and one key.
+
+    Shapes: q and key (K) -> ()
+    """
+    score = torch.div((q * key).sum(), q.shape[0] ** 0.5)
+    if softcap is None:
+        return score
+    e = torch.exp(-2 * (score / softcap).abs())
+    return torch.mul(score.sign() * (1 - e) / (1 + e), softcap)
+
+
+def _mean(scores: list[Tensor], values: list[Tensor]) -> Tensor:
     """Return the mean of the values for one query of one head.
 
-    Shapes: q (K), each key and value (K) -> (K)
+    Shapes: each score () and value (K) -> (K)
     """
-    scores = [(q * key).sum() / q.shape[0] ** 0.5 for key in keys]
     top = max(float(score.detach()) for score in scores)
     weights = [(score - top).exp() for score in scores]
     total = torch.stack(weights).sum()
     return torch.stack([w * value for w, value in zip(weights, values, strict=True)]).sum(0) / total
 
 
-def _heads(layer: Any, x: Tensor, heads: int) -> list[list[Tensor]]:
+def _heads(layer: Any, x: Tensor, width: int) -> Vectors:
     """Return what a linear map makes of each token, cut into heads."""
-    return [list(row.split(row.shape[0] // heads)) for row in _linear(layer, x)]
+    return [list(row.split(width)) for row in _linear(layer, x)]
 
 
 def _linear(layer: Any, x: Tensor) -> Tensor:

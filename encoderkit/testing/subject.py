@@ -51,9 +51,10 @@ class Subject:
         return Subject(self.kind, replace(self.config, **swapped), self.reference)
 
     def cases(self, cases: Iterable[Case]) -> list[Case]:
-        """Return the cases without those that have fewer tokens than the part needs to train."""
-        least = self.traits.min_tokens_in_train
-        return [c for c in cases if not c.train or not 0 < sum(c.lengths) < least]
+        """Return the cases in declared dtypes, with as many tokens as training needs."""
+        least, known = self.traits.min_tokens_in_train, self.traits.precisions
+        enough = [c for c in cases if not c.train or not 0 < sum(c.lengths) < least]
+        return [c for c in enough if str(c.dtype).removeprefix("torch.") in known]
 
     def raw(self, case: Case, *, seed: int = 0, layer: int = 0) -> nn.Module:
         """Return the part as its constructor makes it, under draws of its own."""

@@ -222,6 +222,18 @@ class AttentionOptions(Options):
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class LinearOptions(Options):
+    """The options of `attention=linear`."""
+
+    bias: bool = option(False, "biases in the q, k, v and out projections")
+    n_kv_heads: int | None = option(
+        None,
+        "heads of keys and values, shared by groups of query heads; null is n_heads",
+        at_least=1,
+    )
+
+
 ATTENTIONS = [
     Part(
         "attention",
@@ -240,6 +252,44 @@ ATTENTIONS = [
         "softmax(q k^T / sqrt(K)) v by torch's scaled_dot_product_attention",
         AttentionOptions,
         Traits(serves=frozenset({"rotation", "bias", "window", "dropout"})),
+    ),
+    Part(
+        "attention",
+        "flex",
+        "encoderkit_builtin.attentions:Flex",
+        "softmax(q k^T / sqrt(K)) v by torch's flex_attention, one call for all sequences",
+        AttentionOptions,
+        Traits(serves=frozenset({"rotation", "window", "softcap"}), exports=False),
+    ),
+    Part(
+        "attention",
+        "flash",
+        "encoderkit_builtin.attentions:Flash",
+        "softmax(q k^T / sqrt(K)) v by torch's variable-length kernels, on CUDA",
+        AttentionOptions,
+        Traits(
+            layouts=frozenset({"packed"}),
+            serves=frozenset({"rotation", "window"}),
+            devices=frozenset({"cuda"}),
+            precisions=frozenset({"bfloat16", "float16"}),
+        ),
+    ),
+    Part(
+        "attention",
+        "linear",
+        "encoderkit_builtin.mixers:Linear",
+        "phi(q) (phi(k)^T v) / phi(q) sum(phi(k)), phi(x) = elu(x) + 1; no softmax",
+        LinearOptions,
+        Traits(own_maths=True),
+    ),
+    Part(
+        "attention",
+        "fnet",
+        "encoderkit_builtin.mixers:FNet",
+        "Re(FFT(x)) over the tokens of a sequence and the channels; no parameters",
+        traits=Traits(
+            layouts=frozenset({"packed"}), order_aware=True, serves=frozenset(), own_maths=True
+        ),
     ),
     Part("attention", "none", None, "takes the sublayer away, with its norm and residual"),
 ]

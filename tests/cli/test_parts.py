@@ -28,8 +28,8 @@ def test_json_has_options_ranges_and_traits(capsys):
     }
     assert found["batchnorm"]["traits"]["batch_coupled"] is True
     assert found["layernorm"]["traits"]["batch_coupled"] is False
-    (naive,) = (row for row in rows(capsys, "attention") if row["choice"] == "naive")
-    assert naive["traits"]["serves"] == sorted(naive["traits"]["serves"]) != []
+    (flash,) = [row["traits"] for row in rows(capsys, "attention") if row["choice"] == "flash"]
+    assert flash["serves"] == ["rotation", "window"] and flash["devices"] == ["cuda"]
 
 
 def test_presets_say_what_they_set(capsys):

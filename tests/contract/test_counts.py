@@ -45,7 +45,8 @@ FORMULAS = {
     },
     "attention": {
         "sdpa": USUAL,
-        "naive": USUAL,
+        **dict.fromkeys(["naive", "flex", "flash", "linear"], USUAL),
+        "fnet": USUAL - L * ATTENTION,
         "none": USUAL - L * (ATTENTION + LAYERNORM),
     },
     "position": {
@@ -91,6 +92,10 @@ def test_parameters(group, choice):
         (["ffn=swiglu", "ffn.width=256"], USUAL - L * MLP + L * 3 * 256 * D),
         (["ffn=swiglu", "ffn.bias=true"], USUAL - L * MLP + L * (3 * W * D + 2 * W + D)),
         (["attention.bias=true"], USUAL + L * 4 * D),
+        (["attention=linear", "attention.bias=true"], USUAL + L * 4 * D),
+        (["attention.n_kv_heads=1"], USUAL - L * 2 * D * (D - D // 4)),
+        (["attention.qk_norm=head"], USUAL + L * 2 * 2 * (D // 4)),
+        (["attention.qk_norm=all"], USUAL + L * 2 * 2 * D),
         (["norm.bias=false"], USUAL - NORMS * D),
         (["model.final_norm=false"], USUAL - LAYERNORM),
         (["placement=post", "model.final_norm=true"], USUAL),

@@ -107,6 +107,16 @@ def test_biases_reach_the_kernel_run_by_run() -> None:
     assert all(a is b for a, b in zip(found, biases, strict=True))
 
 
+def test_queries_and_keys_may_be_wider_than_values() -> None:
+    def kernel(q: Tensor, k: Tensor, v: Tensor, seen: Seen, bias: Seen) -> Tensor:
+        assert q.shape[3] == k.shape[3] == 6 and v.shape[3] == 2
+        return v * q.sum(3, keepdim=True)
+
+    q, v = torch.rand(5, 3, 6), torch.rand(5, 3, 2)
+    y = by_sequence(kernel, q, q, v, context([2, 3]))
+    assert torch.allclose(y, v * q.sum(2, keepdim=True))
+
+
 def test_groups_of_query_heads_share_keys_and_values() -> None:
     few = build("model=tiny", "model.n_heads=4", "attention.n_kv_heads=2")
     full = build("model=tiny", "model.n_heads=4")

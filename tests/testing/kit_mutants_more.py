@@ -28,6 +28,16 @@ liar("position", RoPE, "order_of_tokens", options=ROPE, approximate=1e-5)
 liar("position", RoPE, "exact", right.rope, options=ROPE, order_aware=True)
 
 
+class WithoutOptions(Naive):
+    """Attention that takes no options at all."""
+
+    def __init__(self, opts, site):
+        super().__init__(ATTENTION, site)
+
+
+SERVED = frozenset({"rotation", "bias", "window", "softcap", "dropout", "weights"})
+
+
 class Scored(Naive):
     """Attention whose scores, weights and keys can be got wrong one by one."""
 
@@ -119,6 +129,92 @@ class IgnoresPosition(Naive):
     def forward(self, x, ctx):
         q, k, v = (w(x).unflatten(1, (self.heads, -1)) for w in (self.q, self.k, self.v))
         return self.out(self.attend(q, k, v, ctx).flatten(1))
+
+
+@mutant("attention", "serves_bias", options=ATTENTION, serves=frozenset({"rotation", "bias"}))
+class ForgetsTheBias(Scored):
+    pass
+
+
+@mutant("attention", "serves_bias", options=ATTENTION, serves=frozenset({"rotation", "bias"}))
+class BiasForTheFirstHead(Naive):
+    def biases(self, ctx):
+        return [b * (torch.arange(b.shape[1]) == 0)[:, None, None] for b in super().biases(ctx)]
+
+
+@mutant("attention", "serves_window", options=ATTENTION, serves=frozenset({"rotation", "window"}))
+class ForgetsTheWindow(Scored):
+    pass
+
+
+@mutant("attention", "serves_window", options=ATTENTION, serves=frozenset({"rotation", "window"}))
+class WindowOfTheLeft(Scored):
+    def masked(self, scores, keys, ctx):
+        n = scores.shape[3]
+        far = torch.ones(n, n, dtype=torch.bool)
+        hidden = far.triu(1) | far.tril(-1 - (self.window or n))
+        return scores.masked_fill(hidden, float("-inf"))
+
+
+@mutant("attention", "serves_window", options=ATTENTION, serves=frozenset({"rotation", "window"}))
+class WindowByPlace(Scored):
+    def masked(self, scores, keys, ctx):
+        n = scores.shape[3]
+        far = torch.ones(n, n, dtype=torch.bool)
+        reach = self.window or n
+        return scores.masked_fill(far.triu(1 + reach) | far.tril(-1 - reach), float("-inf"))
+
+
+@mutant("attention", "serves_window", options=ATTENTION, serves=frozenset({"rotation", "window"}))
+class WindowOneTooWide(Naive):
+    def __init__(self, opts, site):
+        super().__init__(opts, site)
+        self.window = None if opts.window is None else opts.window + 1
+
+
+mutant("attention", "serves_window", serves=frozenset({"rotation", "window"}))(WithoutOptions)
+
+
+@mutant("attention", "serves_softcap", options=ATTENTION, serves=frozenset({"rotation", "softcap"}))
+class Clamped(Scored):
+    def scores(self, scores, width, ctx):
+        scores = scores * width**-0.5
+        return scores if self.softcap is None else scores.clamp(-self.softcap, self.softcap)
+
+
+@mutant("attention", "serves_softcap", options=ATTENTION, serves=frozenset({"rotation", "softcap"}))
+class CappedWithoutItsSize(Scored):
+    def scores(self, scores, width, ctx):
+        scores = scores * width**-0.5
+        return scores if self.softcap is None else (scores / self.softcap).tanh()
+
+
+@mutant("attention", "serves_weights", options=ATTENTION, serves=frozenset({"rotation", "weights"}))
+class RecordsScores(Scored):
+    def weights(self, scores):
+        self.ctx.out.each("layers.0.attention", scores)
+        return super().weights(scores)
+
+    def attend(self, q, k, v, ctx):
+        self.ctx = ctx
+        return super().attend(q, k, v, ctx)
+
+
+@mutant("attention", "serves_weights", options=ATTENTION, serves=frozenset({"rotation", "weights"}))
+class RecordsNothing(Scored):
+    pass
+
+
+@mutant("attention", "serves_dropout", options=ATTENTION, serves=frozenset({"rotation", "dropout"}))
+class ForgetsDropout(Scored):
+    pass
+
+
+SOME = SERVED - {"weights"}
+liar("attention", Naive, "serves_weights", options=ATTENTION, serves=SOME)
+liar("attention", Naive, "serves_bias", options=ATTENTION, serves=SERVED - {"bias"})
+liar("attention", Naive, "elsewhere", options=ATTENTION, devices=frozenset({"cuda"}))
+liar("attention", Naive, "elsewhere", options=ATTENTION, precisions=frozenset({"float64"}))
 
 
 @mutant("attention", "sizes", options=ATTENTION)

@@ -199,6 +199,47 @@ def rope_interleaved(bench, x, lengths):
     return x + branch(bench, x, lengths, rotate)
 
 
+def linear(attention, x, lengths):
+    """Each query's weights are phi(q) phi(k), divided by their sum."""
+    q, k, v = (_linear(layer, x) for layer in (attention.q, attention.k, attention.v))
+    width = x.shape[1] // attention.heads
+    rows, start = [], 0
+    for length in lengths:
+        for i in range(start, start + length):
+            heads = []
+            for h in range(attention.heads):
+                own = slice(h * width, (h + 1) * width)
+                weights = [(_phi(q[i, own]) * _phi(k[start + j, own])).sum() for j in range(length)]
+                total = sum(weights)
+                heads.append(sum(w / total * v[start + j, own] for j, w in enumerate(weights)))
+            rows.append(torch.cat(heads))
+        start += length
+    return _linear(attention.out, torch.stack(rows))
+
+
+def _phi(x):
+    return torch.stack([value + 1 if value > 0 else torch.exp(value) for value in x])
+
+
+def fnet(mixer, x, lengths):
+    """Re sum_j,c x[j, c] e^(-2 pi i (j p / T + c d / D)), term by term."""
+    width = x.shape[1]
+    rows, start = [], 0
+    for length in lengths:
+        for p in range(length):
+            row = []
+            for d in range(width):
+                angles = [
+                    [2 * math.pi * (j * p / length + c * d / width) for c in range(width)]
+                    for j in range(length)
+                ]
+                cosines = torch.tensor(angles, dtype=torch.float64).cos()
+                row.append((x[start : start + length] * cosines).sum())
+            rows.append(torch.stack(row))
+        start += length
+    return torch.stack(rows)
+
+
 REFERENCES = {
     "norm=layernorm": layernorm,
     "norm=rmsnorm": rmsnorm,
@@ -217,6 +258,10 @@ REFERENCES = {
     "ffn=glu": glu,
     "attention=naive": softmax_attention,
     "attention=sdpa": softmax_attention,
+    "attention=flex": softmax_attention,
+    "attention=flash": softmax_attention,
+    "attention=linear": linear,
+    "attention=fnet": fnet,
     "position=none": no_position,
     "position=sinusoidal": sinusoidal,
     "position=learned": learned,

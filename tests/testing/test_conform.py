@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -95,6 +96,29 @@ def test_a_request_must_name_parts_and_nothing_else(request_, words):
         list(check(*request_))
     with pytest.raises(ConfigError, match=words):
         conformance(*request_)().test_request() if not request_ else subjects(*request_)
+
+
+def test_a_part_for_cuda_is_asked_what_a_cpu_can_answer():
+    results = {result.name: result for result in check("attention=flash")}
+    asked = {name for name, result in results.items() if result.status != "not asked"}
+    assert asked == {"elsewhere", "clean_import", "torch_free_catalogue"}
+    assert all(results[name].status == "holds" for name in asked)
+    assert results["exact"].outcome == "it runs on cuda, and this is a CPU"
+
+
+def test_a_part_is_tried_in_the_dtypes_that_it_names():
+    (subject,) = subjects("norm=rmsnorm")
+    traits = replace(subject.traits, precisions=frozenset({"float32", "bfloat16"}))
+    entry = replace(subject.chosen.entry, part=replace(subject.part, traits=traits))
+    narrow = subject.with_chosen(replace(subject.chosen, entry=entry))
+    found = PROPERTIES["shape_and_dtype"]
+    assert {str(case.dtype) for case in narrow.cases(found.cases)} == {
+        "torch.float32",
+        "torch.bfloat16",
+    }
+    result = examined(narrow, PROPERTIES["gradients"])
+    assert (result.status, result.good) == ("not asked", True)
+    assert result.outcome == "it declares none of the dtypes that this is tried in"
 
 
 def test_a_preset_is_checked_as_the_part_it_names():

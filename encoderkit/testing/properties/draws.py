@@ -6,7 +6,7 @@ import copy
 import pickle
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -82,8 +82,11 @@ def train_repeats(subject: Subject, case: Case) -> float:
 
 
 def _without_dropout(subject: Subject) -> str:
-    found = getattr(subject.options, "dropout", None)
-    return "" if isinstance(found, float) else "it has no option named dropout"
+    if not isinstance(getattr(subject.options, "dropout", None), float):
+        return "it has no option named dropout"
+    needs = {spec.name: spec.metadata.get("needs") for spec in fields(subject.options)}
+    served = needs["dropout"] is None or needs["dropout"] in subject.traits.serves
+    return "" if served else "serves does not name dropout, so that it is refused"
 
 
 def _dropping(subject: Subject, case: Case, rate: float, layer: int = 0) -> Bench:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from encoderkit.nn import Branch, Ctx, Placement
-from encoderkit.testing.bench import AttentionBench, Bench
+from encoderkit.testing.bench import AttentionBench, Bench, Turning
 from encoderkit.testing.case import (
     Case,
     distance,
@@ -99,7 +99,7 @@ def reads_position(subject: Subject, case: Case) -> float:
     bench, x = subject.bench(case), subject.tokens(case)
     plain = subject.run(bench, x, case.lengths)
     if isinstance(bench, AttentionBench):
-        bench.turning = True
+        bench.tables = Turning
     serves = "rotation" in subject.traits.serves
     turned = distance(subject.run(bench, x, case.lengths), plain) > 1e-9
     require(turned or not serves, "turned or not, the result is the same")

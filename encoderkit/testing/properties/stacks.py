@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +124,8 @@ def compiles(subject: Subject, case: Case) -> float:
         compiled = torch.compile(
             copy.deepcopy(stack), fullgraph=True, backend=counter, dynamic=True
         )
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own, as it traces
             for s in (4, 5, 7, 9):
                 off = max(off, near(compiled(*_rows(3, s)), stack(*_rows(3, s)), 1e-6, "compiled"))
     except Broken:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from encoderkit.testing.bench import Bench
+from encoderkit.testing.bench import AttentionBench, Bench, Turning
 from encoderkit.testing.case import Broken, Case, backward, in_both_modes, ladder, near, require
 from encoderkit.testing.examine import proves
 from encoderkit.testing.subject import STREAM, Subject
@@ -99,8 +99,8 @@ def own_tensors(subject: Subject, case: Case) -> float:
 def parameters(subject: Subject, case: Case) -> float:
     """Go backward, with positions that turn q and k, and look at every parameter."""
     bench = subject.bench(case)
-    if subject.kind == "attention":
-        bench.turning = True  # type: ignore[assignment]
+    if isinstance(bench, AttentionBench):
+        bench.tables = Turning
     x, frozen = subject.tokens(case), set(subject.traits.frozen)
     y = subject.run(bench, x, case.lengths)
     backward((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum())

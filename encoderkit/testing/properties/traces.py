@@ -84,7 +84,9 @@ def no_trace(subject: Subject, case: Case) -> float:
     return 0.0
 
 
-@proves("importing a part's module changes nothing, and prints nothing", KINDS, (Case(),))
+@proves(
+    "importing a part's module changes nothing, and prints nothing", KINDS, (Case(),), anywhere=True
+)
 def clean_import(subject: Subject, case: Case) -> float:
     """Import the module anew, and put the old one back."""
     name = (subject.part.target or "").partition(":")[0]
@@ -101,7 +103,9 @@ def clean_import(subject: Subject, case: Case) -> float:
     return 0.0
 
 
-@proves("what there is to choose is known without torch", KINDS, (Case(),), whole=True)
+@proves(
+    "what there is to choose is known without torch", KINDS, (Case(),), whole=True, anywhere=True
+)
 def torch_free_catalogue(subject: Subject, case: Case) -> float:
     """Import the module of the options in a process of its own."""
     name = subject.part.options.__module__
