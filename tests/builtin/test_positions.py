@@ -10,7 +10,7 @@ from torch import Tensor
 import encoderkit
 from encoderkit.errors import ConfigError, InputError
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions, SinusoidalOptions
+from encoderkit_builtin.catalogue_positions import LearnedOptions, RoPEOptions, SinusoidalOptions
 from encoderkit_builtin.positions import Learned, NoPosition, RoPE, Sinusoidal, Turn
 
 LENGTHS = [3, 0, 5]
