@@ -62,8 +62,9 @@ class Subject:
     def site(self, case: Case, layer: int = 0) -> Site:
         """Return a site for the part."""
         slot = {"attention": "attention", "position": ""}.get(self.kind, "ffn")
-        sizes = {"d_model": case.width, "d_ff": case.d_ff, "n_heads": case.heads}
-        return make_site(**sizes, layer=layer, slot=slot)
+        return make_site(
+            d_model=case.width, d_ff=case.d_ff, n_heads=case.heads, layer=layer, slot=slot
+        )
 
     def constructed(self, site: Site, seed: int = 0) -> nn.Module:
         """Return what the part's constructor makes at a site, under draws of its own."""

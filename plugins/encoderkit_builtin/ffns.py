@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -115,7 +116,8 @@ class MoE(FFN):
         self.top_k, self.balance = opts.top_k, opts.balance
         self.router = nn.Linear(site.d_model, opts.experts, bias=False)
         sites = (replace(site, path=f"{site.path}.experts.{n}") for n in range(opts.experts))
-        own = {"act": opts.act, "width": opts.width, "bias": opts.bias, "dropout": opts.dropout}
+        own: dict[str, Any] = {"act": opts.act, "width": opts.width, "bias": opts.bias}
+        own["dropout"] = opts.dropout
         self.experts = nn.ModuleList(
             GLU(GLUOptions(**own), at) if opts.gated else MLP(MLPOptions(**own), at) for at in sites
         )
@@ -134,13 +136,16 @@ class MoE(FFN):
         counts = picks.bincount(minlength=experts)[:experts]  # (E)
         sizes = counts.tolist()
         order = picks.argsort(stable=True)[: sum(sizes)]  # (real N k), expert by expert
-        groups = x.repeat_interleave(k, 0)[order].split(sizes)
+        groups = torch.split(x.repeat_interleave(k, 0)[order], sizes)
         made = torch.cat([e(own, ctx) for e, own in zip(self.experts, groups, strict=True)])
         slots = made.new_zeros(picks.shape[0], x.shape[1]).index_copy(0, order, made)  # (N k, D)
-        shares = counts / counts.sum().clamp(min=1)  # (E)
-        means = odds.sum(0) * k / counts.sum().clamp(min=1)  # (E)
+        total = counts.sum().clamp(min=1)
+        shares, means = counts.to(odds.dtype) / total, odds.sum(0) * k / total  # (E) each
         ctx.out.loss("balance", self.balance * experts * (shares * means).sum())
-        return (slots.unflatten(0, (-1, k)) * weights[:, :, None].to(made.dtype)).sum(1)  # (N, D)
+        each = slots.view(x.shape[0], k, x.shape[1]) * weights[:, :, None].to(
+            made.dtype
+        )  # (N, k, D)
+        return each.sum(1)  # (N, D)
 
     def odds(self, x: Tensor) -> Tensor:
         """Return the probability of each expert, for each token.

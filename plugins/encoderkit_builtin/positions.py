@@ -247,7 +247,7 @@ class T5(Position):
             away = apart(rows)  # (1 or B, T, T)
             bucket = torch.bucketize(away.abs(), first, right=True)  # (1 or B, T, T)
             found.append(bucket + (away > 0) * (self.buckets // 2))
-        tables = self.table.weight.split(self.buckets)
+        tables = torch.split(self.table.weight, self.buckets)
         held = Bucketed(found, list(tables))
         return Added(held.biases(0)) if len(tables) == 1 else held
 

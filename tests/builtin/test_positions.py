@@ -145,7 +145,7 @@ def score(position: str) -> Callable[[Tensor], Tensor]:
     return lambda x: stack(x)
 
 
-@pytest.mark.parametrize("position", ["none", "sinusoidal", "learned", "rope"])
+@pytest.mark.parametrize("position", ["none", "sinusoidal", "learned", "rope", "alibi", "t5"])
 def test_only_a_position_breaks_the_symmetry_of_order(position: str) -> None:
     run, x = score(position), torch.randn(1, 6, 64).double()
     order = torch.tensor([3, 1, 5, 0, 4, 2])
