@@ -142,10 +142,8 @@ class MoE(FFN):
         total = counts.sum().clamp(min=1)
         shares, means = counts.to(odds.dtype) / total, odds.sum(0) * k / total  # (E) each
         ctx.out.loss("balance", self.balance * experts * (shares * means).sum())
-        each = slots.view(x.shape[0], k, x.shape[1]) * weights[:, :, None].to(
-            made.dtype
-        )  # (N, k, D)
-        return each.sum(1)  # (N, D)
+        weights = weights[:, :, None].to(made.dtype)  # (N, k, 1)
+        return (slots.view(x.shape[0], k, x.shape[1]) * weights).sum(1)  # (N, D)
 
     def odds(self, x: Tensor) -> Tensor:
         """Return the probability of each expert, for each token.

@@ -162,8 +162,8 @@ def turns(positions: Tensor, width: int, theta: float) -> Tensor:
 class ALiBi(Position):
     """Takes from a score what grows with the distance, at a rate of each head's own.
 
-    -m_h |i - j|, symmetric, as an encoder sees both sides (arXiv 2108.12409 has one). Slopes and
-    distances are float32 in a model of any dtype.
+    -m_h |i - j|, symmetric, as an encoder sees both sides (arXiv 2108.12409 has one); so alone it
+    cannot tell a sequence from its reverse. Slopes and biases are float32 in a model of any dtype.
 
     Shapes: -> (1 or B, H, T, T) for each run
     """

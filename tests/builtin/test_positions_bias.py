@@ -242,7 +242,7 @@ def test_bfloat16_stays_near(words: tuple[str, ...], attention: str, layout: Any
     exact = stack(x, valid, positions=positions)
     y = stack.to(torch.bfloat16)(x.to(torch.bfloat16), valid, positions=positions)
     assert y.dtype == torch.bfloat16
-    assert float((y.double() - exact).abs().max()) < 0.1
+    assert torch.allclose(y.double(), exact, rtol=0, atol=0.1)
 
 
 def test_a_count_on_the_meta_device_draws_nothing() -> None:
