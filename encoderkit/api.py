@@ -191,6 +191,8 @@ class Traits:
     compiles: bool = True  # as one graph, in the dense layout
     exports: bool = True  # with any batch size and length, in the dense layout
     frozen: tuple[str, ...] = ()  # parameters that get no gradient
+    sparse: bool = False  # a token reaches some of the parameters only
+    fixed_scale: bool = False  # init: weights do not scale with the width
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,17 @@ class Subject:
 
     def raw(self, case: Case, *, seed: int = 0, layer: int = 0) -> nn.Module:
         """Return the part as its constructor makes it, under draws of its own."""
+        return self.constructed(self.site(case, layer), seed)
+
+    def site(self, case: Case, layer: int = 0) -> Site:
+        """Return a site for the part."""
         slot = {"attention": "attention", "position": ""}.get(self.kind, "ffn")
-        site: Site = make_site(
+        return make_site(
             d_model=case.width, d_ff=case.d_ff, n_heads=case.heads, layer=layer, slot=slot
         )
+
+    def constructed(self, site: Site, seed: int = 0) -> nn.Module:
+        """Return what the part's constructor makes at a site, under draws of its own."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made: nn.Module = self.chosen.entry.load()(self.options, site)
@@ -145,19 +152,28 @@ class Subject:
         return y
 
     @staticmethod
-    def run_dense(bench: Bench, x: Tensor, valid: Tensor) -> Tensor:
+    def run_dense(bench: Bench, x: Tensor, valid: Tensor, *, out: Out | None = None) -> Tensor:
         """Return what the part makes of a dense batch.
 
         Shapes: x (B, S, D), valid (B, S) -> (B, S, D)
         """
         b, s, d = x.shape
-        y: Tensor = bench(x.reshape(b * s, d), dense(valid, (b, s), x.device))
+        ctx = dense(valid, (b, s), x.device)
+        ctx.out = out or ctx.out
+        y: Tensor = bench(x.reshape(b * s, d), ctx)
         return y.reshape(b, s, d)
 
     def stack(self, *, layers: int = 2) -> EncoderStack:
-        """Return a small stack with the part in it, in float64."""
+        """Return a small stack with the part in it, in float64; without norms if it asks for none.
+
+        A norm that no part asks for would be refused.
+        """
         sizes = ModelOptions(d_model=8, n_layers=layers, n_heads=2, d_ff=16)
-        return build_stack(replace(self.config, model=sizes), dtype=torch.float64)
+        config, site = replace(self.config, model=sizes), self.site(Case())
+        if self.kind == "placement":
+            self.constructed(site)
+            config = config if site.norms else replace(config, norm=configure("norm=none").norm)
+        return build_stack(config, dtype=torch.float64)
 
     def without_positions(self) -> Subject:
         """Return the subject in a stack that adds nothing to x, so that zeros stay zeros."""

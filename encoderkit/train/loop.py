@@ -47,7 +47,8 @@ class Outcome:
     """How a run ended.
 
     `state` is ok, stalled, nonfinite or interrupted, and `reason` says why in words; `metrics` are
-    those of the last evaluation; `tokens` and `seconds` are of training, over all sittings.
+    those of the last evaluation, and the losses of parts, part/NAME, in the training step before
+    it; `tokens` and `seconds` are of training, over all sittings.
     """
 
     state: str
@@ -69,6 +70,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)  # their losses in the last step
 
 
 class Ended(Exception):
@@ -190,6 +192,7 @@ class Loop:
             group["lr"] = rate(self.options, step)
         self.optimizer.step()
         self.at.step, self.at.evaluated = step + 1, False
+        self.at.parts = {n: value for n, value in terms.items() if n.startswith("part/")}
         self.at.tokens += sum(batch.lengths)
         self.at.seconds += time.perf_counter() - began
         return terms["loss"]
@@ -209,7 +212,7 @@ class Loop:
             self.keeper.log(step, f"val/{name}", value)
         for name, value in metrics.items():
             self._require_finite(value, f"val/{name}", step)
-        self.at.metrics, self.at.evaluated = metrics, True
+        self.at.metrics, self.at.evaluated = metrics | self.at.parts, True
         self.keeper.flush()
 
     def _verdict(self) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from encoderkit.nn import (
     Site,
     by_sequence,
 )
-from encoderkit_builtin.catalogue import AttentionOptions
+from encoderkit_builtin.catalogue_attentions import AttentionOptions
 
 
 class Naive(Attention):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encoderkit.api import Options, Part, Traits, hookimpl, option
+from encoderkit_builtin.catalogue_attentions import ATTENTIONS
+from encoderkit_builtin.catalogue_ffns import FFNS
+from encoderkit_builtin.catalogue_positions import POSITIONS
 from encoderkit_builtin.catalogue_tasks import TASKS
 
 API_VERSION = 1
@@ -140,221 +143,34 @@ PLACEMENTS = [
         "x + g * f(N(x)), a learned gain for each channel, a final norm",
         LayerScaleOptions,
     ),
+    Part(
+        "placement",
+        "deepnorm",
+        "encoderkit_builtin.placements:DeepNorm",
+        "N(alpha x + f(x)), alpha = (2 L)^(1/4); weights of f start times (8 L)^(-1/4)",
+    ),
+    Part(
+        "placement",
+        "residual2",
+        "encoderkit_builtin.placements:Residual2",
+        "two streams, N(x + f(x)) and s + f(x); in the end x + N(s)",
+    ),
+    Part(
+        "placement",
+        "rezero",
+        "encoderkit_builtin.placements:ReZero",
+        "x + a f(x), a = 0 at the start; has no norm, so it needs norm=none",
+    ),
     Part("placement", "none", "encoderkit_builtin.placements:NoResidual", "N(f(x)), no residual"),
 ]
 
 
 @dataclass(slots=True, kw_only=True)
-class MLPOptions(Options):
-    """The options of `ffn=mlp`."""
+class BertOptions(Options):
+    """The options of `init=bert`."""
 
-    act: str = option(
-        "relu",
-        "the activation; gelu is the exact one",
-        choices=(
-            *("relu", "gelu", "gelu_tanh", "quick_gelu", "silu"),
-            *("relu2", "mish", "identity"),
-        ),
-    )
-    width: int | None = option(None, "inner width; null is model.d_ff", at_least=1)
-    bias: bool = option(True, "biases in both linear maps")
-    dropout: float = option(0.0, "dropout on the inner activations", at_least=0, below=1)
+    std: float = option(0.02, "the deviation of weights and embeddings", above=0)
 
-
-@dataclass(slots=True, kw_only=True)
-class GLUOptions(Options):
-    """The options of `ffn=glu`."""
-
-    act: str = option(
-        "silu",
-        "the gate's activation; gelu is the exact one",
-        choices=("sigmoid", "relu", "gelu", "gelu_tanh", "silu", "identity"),
-    )
-    width: int | None = option(
-        None, "inner width; null is the multiple of 8 nearest to 2/3 model.d_ff", at_least=1
-    )
-    bias: bool = option(False, "biases in all three linear maps")
-    dropout: float = option(0.0, "dropout on the inner activations", at_least=0, below=1)
-
-
-FFNS = [
-    Part(
-        "ffn",
-        "mlp",
-        "encoderkit_builtin.ffns:MLP",
-        "down(act(up(x)))",
-        MLPOptions,
-    ),
-    Part(
-        "ffn",
-        "glu",
-        "encoderkit_builtin.ffns:GLU",
-        "down(act(gate(x)) * up(x))",
-        GLUOptions,
-    ),
-    Part("ffn", "none", None, "takes the sublayer away, with its norm and residual"),
-]
-
-
-@dataclass(slots=True, kw_only=True)
-class AttentionOptions(Options):
-    """The options of the softmax attentions."""
-
-    bias: bool = option(False, "biases in the q, k, v and out projections")
-    dropout: float = option(
-        0.0, "dropout on the attention weights", at_least=0, below=1, needs="dropout"
-    )
-    window: int | None = option(
-        None, "the largest distance of a token that is seen, both sides", at_least=1, needs="window"
-    )
-    softcap: float | None = option(
-        None, "c in c tanh(score / c), which bounds the scores", above=0, needs="softcap"
-    )
-    n_kv_heads: int | None = option(
-        None,
-        "heads of keys and values, shared by groups of query heads; null is n_heads",
-        at_least=1,
-    )
-    qk_norm: str = option(
-        "none",
-        "the chosen norm after q and k: over each head, or over all channels",
-        choices=("none", "head", "all"),
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class LinearOptions(Options):
-    """The options of `attention=linear`."""
-
-    bias: bool = option(False, "biases in the q, k, v and out projections")
-    n_kv_heads: int | None = option(
-        None,
-        "heads of keys and values, shared by groups of query heads; null is n_heads",
-        at_least=1,
-    )
-
-
-ATTENTIONS = [
-    Part(
-        "attention",
-        "naive",
-        "encoderkit_builtin.attentions:Naive",
-        "softmax(q k^T / sqrt(K)) v as written; the reference, records its weights",
-        AttentionOptions,
-        Traits(
-            serves=frozenset({"rotation", "bias", "window", "softcap", "dropout", "weights"}),
-        ),
-    ),
-    Part(
-        "attention",
-        "sdpa",
-        "encoderkit_builtin.attentions:SDPA",
-        "softmax(q k^T / sqrt(K)) v by torch's scaled_dot_product_attention",
-        AttentionOptions,
-        Traits(serves=frozenset({"rotation", "bias", "window", "dropout"})),
-    ),
-    Part(
-        "attention",
-        "flex",
-        "encoderkit_builtin.attentions:Flex",
-        "softmax(q k^T / sqrt(K)) v by torch's flex_attention, one call for all sequences",
-        AttentionOptions,
-        Traits(serves=frozenset({"rotation", "window", "softcap"}), exports=False),
-    ),
-    Part(
-        "attention",
-        "flash",
-        "encoderkit_builtin.attentions:Flash",
-        "softmax(q k^T / sqrt(K)) v by torch's variable-length kernels, on CUDA",
-        AttentionOptions,
-        Traits(
-            layouts=frozenset({"packed"}),
-            serves=frozenset({"rotation", "window"}),
-            devices=frozenset({"cuda"}),
-            precisions=frozenset({"bfloat16", "float16"}),
-        ),
-    ),
-    Part(
-        "attention",
-        "linear",
-        "encoderkit_builtin.mixers:Linear",
-        "phi(q) (phi(k)^T v) / phi(q) sum(phi(k)), phi(x) = elu(x) + 1; no softmax",
-        LinearOptions,
-        Traits(own_maths=True),
-    ),
-    Part(
-        "attention",
-        "fnet",
-        "encoderkit_builtin.mixers:FNet",
-        "Re(FFT(x)) over the tokens of a sequence and the channels; no parameters",
-        traits=Traits(
-            layouts=frozenset({"packed"}), order_aware=True, serves=frozenset(), own_maths=True
-        ),
-    ),
-    Part("attention", "none", None, "takes the sublayer away, with its norm and residual"),
-]
-
-
-@dataclass(slots=True, kw_only=True)
-class LearnedOptions(Options):
-    """The options of `position=learned`."""
-
-    max_len: int = option(512, "the longest sequence there is a vector for", at_least=1)
-
-
-@dataclass(slots=True, kw_only=True)
-class SinusoidalOptions(Options):
-    """The options of `position=sinusoidal`."""
-
-    layout: str = option(
-        "interleaved",
-        "sines and cosines in turn, or all sines in the first half",
-        choices=("interleaved", "half"),
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class RoPEOptions(Options):
-    """The options of `position=rope`."""
-
-    theta: float = option(10000.0, "the slowest pair of channels turns once in 2 pi theta", above=1)
-    layout: str = option(
-        "half",
-        "of W turned channels, i goes with i + W/2, or each with its neighbour",
-        choices=("half", "interleaved"),
-    )
-    width: int | None = option(
-        None, "channels of a head that are turned, an even number; null is all", at_least=2
-    )
-
-
-POSITIONS = [
-    Part("position", "none", "encoderkit_builtin.positions:NoPosition", "no order at all"),
-    Part(
-        "position",
-        "sinusoidal",
-        "encoderkit_builtin.positions:Sinusoidal",
-        "fixed sines and cosines, added to x before the first layer",
-        SinusoidalOptions,
-        Traits(order_aware=True, absolute=True, approximate=1e-5),  # float32 angles
-    ),
-    Part(
-        "position",
-        "learned",
-        "encoderkit_builtin.positions:Learned",
-        "a learned vector for each position, added to x before the first layer",
-        LearnedOptions,
-        Traits(order_aware=True, absolute=True),
-    ),
-    Part(
-        "position",
-        "rope",
-        "encoderkit_builtin.positions:RoPE",
-        "turns pairs of query and key channels by an angle that grows with position",
-        RoPEOptions,
-        Traits(order_aware=True, approximate=1e-5, needs=frozenset({"rotation"})),  # float32 angles
-    ),
-]
 
 INITS = [
     Part(
@@ -374,6 +190,20 @@ INITS = [
         "small",
         "encoderkit_builtin.inits:Small",
         "weights N(0, 2 / (5 fan_in)), biases 0, embeddings N(0, 1)",
+    ),
+    Part(
+        "init",
+        "bert",
+        "encoderkit_builtin.inits:Bert",
+        "weights and embeddings N(0, std^2) whatever the width, biases 0",
+        BertOptions,
+        Traits(fixed_scale=True),
+    ),
+    Part(
+        "init",
+        "deepnorm",
+        "encoderkit_builtin.inits:DeepNorm",
+        "xavier, the weights of branches but q and k times (8 L)^(-1/4)",
     ),
 ]
 

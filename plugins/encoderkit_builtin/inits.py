@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from encoderkit.nn import Init
+from encoderkit_builtin.catalogue import BertOptions
 
 
 class Xavier(Init):
@@ -46,6 +47,40 @@ class Small(Init):
     def embedding(self, t: Tensor, generator: torch.Generator) -> None:
         """Fill a table of embeddings."""
         t.normal_(0, 1, generator=generator)
+
+
+class DeepNorm(Xavier):
+    """Xavier, and the weights of branches times (8 L)^(-1/4), all but q and k (arXiv 2203.00555).
+
+    placement=deepnorm brings this gain itself; here it is for other placements.
+    """
+
+    def branch_gain(self, n_layers: int) -> float:
+        """Return beta of an encoder."""
+        return float((8 * n_layers) ** -0.25)
+
+
+class Bert(Init):
+    """BERT's own: one small deviation for every map and table, whatever its width.
+
+    weights N(0, std^2), biases 0, embeddings N(0, std^2) (arXiv 1810.04805; it cuts off at 2 std)
+    """
+
+    def __init__(self, opts: BertOptions) -> None:
+        super().__init__(opts)
+        self.std = opts.std
+
+    def weight(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill the weight of a linear map."""
+        t.normal_(0, self.std, generator=generator)
+
+    def bias(self, t: Tensor, fan_in: int, generator: torch.Generator) -> None:
+        """Fill the bias of a linear map."""
+        t.zero_()
+
+    def embedding(self, t: Tensor, generator: torch.Generator) -> None:
+        """Fill a table of embeddings."""
+        t.normal_(0, self.std, generator=generator)
 
 
 class Torch(Init):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from encoderkit.nn import Attention, Ctx, Mixer, Site, by_sequence
-from encoderkit_builtin.catalogue import LinearOptions
+from encoderkit_builtin.catalogue_attentions import LinearOptions
 
 FLOOR = 1e-6  # of the sum of weights, which float32 loses where all features are below e^-100
 

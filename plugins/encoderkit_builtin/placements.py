@@ -110,6 +110,77 @@ class LayerScale(Placement):
         return y
 
 
+class DeepNorm(Placement):
+    """N(alpha x + f(x)), with the weights of f times beta at the start (arXiv 2203.00555).
+
+    alpha = (2 L)^(1/4), beta = (8 L)^(-1/4): the paper's encoder of L layers, two branches each.
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    equation = "N(alpha x + f(x))"
+
+    def __init__(self, opts: Any, site: Site) -> None:
+        super().__init__()
+        self.after = site.norm()
+        self.alpha = (2 * site.n_layers) ** 0.25
+        self.branch_gain = (8 * site.n_layers) ** -0.25
+
+    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
+        """Return the new residual stream."""
+        y: Tensor = self.after(self.alpha * x + f(x, ctx), ctx)
+        return y
+
+
+class Residual2(Placement):
+    """N(x + f(x)) as in post, and beside it a stream s + f(x) as in pre (ResiDual).
+
+    Both start as what enters; x + N(s) leaves, by the final norm (arXiv 2304.14802).
+
+    Shapes: x (N, D) -> (N, D); between sublayers (N, 2, D)
+    """
+
+    final_norm = True
+    equation = "N(x + f(x)), beside it s = s + that f(x), and in the end x + N(s)"
+
+    def __init__(self, opts: Any, site: Site) -> None:
+        super().__init__()
+        self.after = site.norm()
+
+    def enter(self, x: Tensor, ctx: Ctx) -> Tensor:
+        """Return two streams."""
+        return torch.stack([x, x], 1)  # (N, 2, D)
+
+    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
+        """Return the new streams."""
+        post, dual = x.unbind(1)  # (N, D) each
+        y = f(post, ctx)
+        return torch.stack([self.after(post + y, ctx), dual + y], 1)  # (N, 2, D)
+
+    def leave(self, x: Tensor, final: Branch, ctx: Ctx) -> Tensor:
+        """Return the sum of the first and the normalised second."""
+        post, dual = x.unbind(1)  # (N, D) each
+        return post + final(dual, ctx)
+
+
+class ReZero(Placement):
+    """x + a f(x), one learned a for each branch, 0 at the start, and no norm (arXiv 2003.04887).
+
+    Shapes: x (N, D) -> (N, D)
+    """
+
+    equation = "x + a f(x)"
+
+    def __init__(self, opts: Any, site: Site) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, f: Branch, ctx: Ctx) -> Tensor:
+        """Return the new residual stream."""
+        y: Tensor = x + self.gain * f(x, ctx)
+        return y
+
+
 class NoResidual(Placement):
     """N(f(x)): a control that shows what the residual is worth.
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from encoderkit.nn import ConfigError, Ctx, Fault, InputError, Position, Site, Tables, embedding
-from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions, SinusoidalOptions
+from encoderkit_builtin.catalogue_positions import (
+    LearnedOptions,
+    RoPEOptions,
+    SinusoidalOptions,
+    T5Options,
+)
 
 
 class NoPosition(Position):
@@ -150,3 +157,135 @@ def turns(positions: Tensor, width: int, theta: float) -> Tensor:
     """
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / -width
     return positions[:, None].float() * theta**exponents  # (N, ceil(width/2))
+
+
+class ALiBi(Position):
+    """Takes from a score what grows with the distance, at a rate of each head's own.
+
+    -m_h |i - j|, symmetric, as an encoder sees both sides (arXiv 2108.12409 has one); so alone it
+    cannot tell a sequence from its reverse. Slopes and biases are float32 in a model of any dtype.
+
+    Shapes: -> (1 or B, H, T, T) for each run
+    """
+
+    def __init__(self, opts: Any, site: Site) -> None:
+        super().__init__()
+        self.slopes = slopes(site.n_heads)
+
+    def prepare(self, ctx: Ctx) -> Tables:
+        """Return the biases of this batch, the same for all layers."""
+        rates = torch.tensor(self.slopes, device=ctx.positions.device)[:, None, None]  # (H, 1, 1)
+        return Added([-rates * apart(rows).abs()[:, None] for rows in ctx.rows()])
+
+
+def slopes(heads: int) -> list[float]:
+    """Return how steeply each head's score falls, as published.
+
+    2^(-8 h / H), h from 1 to H, for a power of two H; for another, those of the next smaller power
+    of two, then every other one of the next larger.
+    """
+    power = 1 << (heads.bit_length() - 1)
+    found = [2.0 ** (-8 * h / power) for h in range(1, power + 1)]
+    between = [2.0 ** (-4 * h / power) for h in range(1, 2 * power, 2)]
+    return (found + between)[:heads]
+
+
+@dataclass(slots=True)
+class Added(Tables):
+    """Biases that all layers share.
+
+    Shapes: each of held (1 or B, H, T, T)
+    """
+
+    held: list[Tensor]
+
+    def biases(self, layer: int) -> list[Tensor]:
+        """Return them."""
+        return self.held
+
+
+class T5(Position):
+    """Adds a learned number for each head and bucket of j - i to a score (arXiv 1910.10683).
+
+    Half of the buckets are for keys after the query. Of a half, n, the first e = n/2 hold one
+    distance d each, the others grow: e + floor((n - e) ln(d / e) / ln(max_distance / e)), at most
+    n - 1. With `shared` all layers read one table, else each has its own rows of it. Starts at
+    N(0, 1/D), whatever the init part.
+
+    Shapes: -> (1 or B, H, T, T) for each run
+
+    Errors: ConfigError for an odd number of buckets, or a max_distance within the first e.
+    """
+
+    owns_init = True
+
+    def __init__(self, opts: T5Options, site: Site) -> None:
+        super().__init__()
+        self.buckets = opts.buckets
+        half = opts.buckets // 2
+        if opts.buckets % 2:
+            hint = f"Try position.buckets={opts.buckets + 1}."
+            raise ConfigError([Fault(f"position.buckets={opts.buckets}", "must be even.", hint)])
+        if opts.max_distance <= half // 2:
+            where = f"position.max_distance={opts.max_distance}"
+            problem = f"must be above {half // 2}: up to there each distance has its own bucket."
+            raise ConfigError([Fault(where, problem, f"Try position.max_distance={4 * half}.")])
+        self.edges = edges(half, opts.max_distance)
+        tables = 1 if opts.shared else site.n_layers
+        drawn = [
+            torch.normal(0.0, site.d_model**-0.5, (opts.buckets, site.n_heads))
+            for _ in range(tables)
+        ]
+        self.table = embedding(tables * opts.buckets, site.n_heads)
+        self.table.weight = nn.Parameter(torch.cat(drawn))  # (L buckets, H)
+
+    def prepare(self, ctx: Ctx) -> Tables:
+        """Return the biases of this batch, or the buckets that each layer looks up for itself."""
+        first = torch.tensor(self.edges, device=ctx.positions.device)
+        found = []
+        for rows in ctx.rows():
+            away = apart(rows)  # (1 or B, T, T)
+            bucket = torch.bucketize(away.abs(), first, right=True)  # (1 or B, T, T)
+            found.append(bucket + (away > 0) * (self.buckets // 2))
+        tables = torch.split(self.table.weight, self.buckets)
+        held = Bucketed(found, list(tables))
+        return Added(held.biases(0)) if len(tables) == 1 else held
+
+
+def edges(buckets: int, max_distance: int) -> list[int]:
+    """Return the least distance in each bucket but the first, of those for one direction.
+
+    Whole numbers decide, (d / e)^m >= (max_distance / e)^k, where a rounded logarithm may not.
+    """
+    e = buckets // 2
+    m = buckets - e
+    wide = range(e, max_distance + 1)
+    bounds = [max_distance**k * e ** (m - k) for k in range(1, m)]
+    return [
+        *range(1, e + 1),
+        *(wide[bisect_left(wide, bound, key=lambda d: d**m)] for bound in bounds),
+    ]
+
+
+@dataclass(slots=True)
+class Bucketed(Tables):
+    """Buckets for each run, and a table for each layer.
+
+    Shapes: each of buckets (1 or B, T, T), each of tables (buckets, H)
+    """
+
+    buckets: list[Tensor]
+    tables: list[Tensor]
+
+    def biases(self, layer: int) -> list[Tensor]:
+        """Return what the layer's table holds for each bucket."""
+        columns = self.tables[layer].t()  # (H, buckets)
+        return [columns[:, bucket].transpose(0, 1) for bucket in self.buckets]
+
+
+def apart(rows: Tensor) -> Tensor:
+    """Return j - i for each query i and key j.
+
+    Shapes: rows (1 or B, T) -> (1 or B, T, T)
+    """
+    return rows[:, None, :] - rows[:, :, None]  # (1 or B, T, T)

@@ -14,7 +14,7 @@ from encoderkit.nn.build import build
 from encoderkit.nn.context import dense
 from encoderkit.testing import make_ctx, make_site, softmax_attention
 from encoderkit_builtin.attentions import SDPA, Flash, Flex, Naive
-from encoderkit_builtin.catalogue import AttentionOptions
+from encoderkit_builtin.catalogue_attentions import AttentionOptions
 
 BACKENDS = [Naive, SDPA, Flex]
 LENGTHS = [3, 3, 1, 0, 5]  # 12 tokens

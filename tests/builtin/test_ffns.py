@@ -9,7 +9,7 @@ from torch import Tensor
 
 import encoderkit
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue import GLUOptions, MLPOptions
+from encoderkit_builtin.catalogue_ffns import GLUOptions, MLPOptions
 from encoderkit_builtin.ffns import GLU, MLP, gated_width
 
 ACTS: dict[str, Callable[[float], float]] = {

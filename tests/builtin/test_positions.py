@@ -10,7 +10,7 @@ from torch import Tensor
 import encoderkit
 from encoderkit.errors import ConfigError, InputError
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue import LearnedOptions, RoPEOptions, SinusoidalOptions
+from encoderkit_builtin.catalogue_positions import LearnedOptions, RoPEOptions, SinusoidalOptions
 from encoderkit_builtin.positions import Learned, NoPosition, RoPE, Sinusoidal, Turn
 
 LENGTHS = [3, 0, 5]
@@ -145,7 +145,7 @@ def score(position: str) -> Callable[[Tensor], Tensor]:
     return lambda x: stack(x)
 
 
-@pytest.mark.parametrize("position", ["none", "sinusoidal", "learned", "rope"])
+@pytest.mark.parametrize("position", ["none", "sinusoidal", "learned", "rope", "alibi", "t5"])
 def test_only_a_position_breaks_the_symmetry_of_order(position: str) -> None:
     run, x = score(position), torch.randn(1, 6, 64).double()
     order = torch.tensor([3, 1, 5, 0, 4, 2])

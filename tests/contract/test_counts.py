@@ -33,6 +33,9 @@ FORMULAS = {
         "sandwich": USUAL + 2 * L * LAYERNORM,
         "reordered": USUAL,
         "layerscale": USUAL + 2 * L * D,
+        "deepnorm": USUAL - LAYERNORM,
+        "residual2": USUAL,
+        "rezero": USUAL - NORMS * LAYERNORM + 2 * L,
         "none": USUAL - LAYERNORM,
     },
     "ffn": {
@@ -41,6 +44,7 @@ FORMULAS = {
             ["glu", "swiglu", "geglu", "reglu", "bilinear", "sigmoid_glu"],
             USUAL - L * MLP + L * 3 * W * D,
         ),
+        "moe": USUAL - L * MLP + L * 8 * (D + 2 * F * D),
         "none": USUAL - L * (MLP + LAYERNORM),
     },
     "attention": {
@@ -50,16 +54,22 @@ FORMULAS = {
         "none": USUAL - L * (ATTENTION + LAYERNORM),
     },
     "position": {
-        **dict.fromkeys(["none", "sinusoidal", "rope"], USUAL),
+        **dict.fromkeys(["none", "sinusoidal", "rope", "alibi"], USUAL),
+        "t5": USUAL + 32 * 4,
         "learned": USUAL + 512 * D,
     },
-    "init": dict.fromkeys(["xavier", "torch", "small"], USUAL),
+    "init": dict.fromkeys(["xavier", "torch", "small", "bert", "deepnorm"], USUAL),
     "model": {
         "tiny": USUAL,
+        "parallel": USUAL - L * LAYERNORM,
+        "macaron": USUAL + L * (MLP + LAYERNORM),
+        "ffn_only": USUAL - L * (ATTENTION + LAYERNORM),
+        "attention_only": USUAL - L * (MLP + LAYERNORM),
         "small": 6 * (4 * 256**2 + 8 * 256**2 + 5 * 256 + 4 * 256) + 2 * 256,
         "base": 6 * (4 * 512**2 + 8 * 512**2 + 5 * 512 + 4 * 512) + 2 * 512,
     },
 }
+ALONG = {"rezero": ["norm=none"]}  # what a choice cannot do without
 SIZES = {"sort": (12, 12), "mlm_pydoc": (257, 256)}
 
 
@@ -81,7 +91,8 @@ def test_no_choice_is_without_a_formula():
     ("group", "choice"), [(group, choice) for group in FORMULAS for choice in FORMULAS[group]]
 )
 def test_parameters(group, choice):
-    assert count(build(f"{group}={choice}", device="meta")) == FORMULAS[group][choice]
+    words = [f"{group}={choice}", *ALONG.get(choice, [])]
+    assert count(build(*words, device="meta")) == FORMULAS[group][choice]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +102,12 @@ def test_parameters(group, choice):
         (["ffn.bias=false"], USUAL - L * (F + D)),
         (["ffn=swiglu", "ffn.width=256"], USUAL - L * MLP + L * 3 * 256 * D),
         (["ffn=swiglu", "ffn.bias=true"], USUAL - L * MLP + L * (3 * W * D + 2 * W + D)),
+        (["ffn=moe", "ffn.experts=3", "ffn.bias=true"], USUAL + L * (2 * MLP + 3 * D)),
+        (
+            ["ffn=moe", "ffn.experts=3", "ffn.gated=true"],
+            USUAL - L * MLP + L * 3 * (3 * W * D + D),
+        ),
+        (["position=t5", "position.shared=false", "position.buckets=16"], USUAL + L * 16 * 4),
         (["attention.bias=true"], USUAL + L * 4 * D),
         (["attention=linear", "attention.bias=true"], USUAL + L * 4 * D),
         (["attention.n_kv_heads=1"], USUAL - L * 2 * D * (D - D // 4)),

@@ -16,6 +16,10 @@ VARIANTS = {
     "default": ("attention.dropout=0.1", "ffn.dropout=0.1"),
     "rope": ("position=rope", "norm=rmsnorm", "ffn=swiglu"),
     "learned": ("position=learned", "placement=post", "norm=batchnorm"),
+    "alibi": ("position=alibi", "placement=residual2"),
+    "t5": ("position=t5", "position.shared=false", "attention=naive"),
+    "rezero": ("position=t5", "placement=rezero", "norm=none"),
+    "moe": ("ffn=moe", "ffn.experts=3"),
     "naive": ("attention=naive", "position=none", "placement=none", "ffn=geglu"),
 }
 variants = pytest.mark.parametrize("name", VARIANTS)

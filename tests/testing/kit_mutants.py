@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import kit_references as right
 import torch
@@ -16,8 +16,9 @@ from encoderkit.nn import FFN, Dropout, Init, Norm
 from encoderkit.nn.context import SILENT
 from encoderkit.registry import Entry, Owner
 from encoderkit.testing.subject import Subject
-from encoderkit_builtin.catalogue import BatchNormOptions, GLUOptions, MLPOptions, RMSNormOptions
-from encoderkit_builtin.ffns import GLU, MLP
+from encoderkit_builtin.catalogue import BatchNormOptions, RMSNormOptions
+from encoderkit_builtin.catalogue_ffns import GLUOptions, MLPOptions, MoEOptions
+from encoderkit_builtin.ffns import GLU, MLP, MoE
 from encoderkit_builtin.inits import Xavier
 from encoderkit_builtin.norms import BatchNorm, RMSNorm
 
@@ -582,7 +583,44 @@ class OneSeedForAllLayers(MLP):
         super().__init__(opts, site)
 
 
+MIXTURE = MoEOptions()
+liar("ffn", MLP, "parameters", options=MLPOptions(), sparse=True)
+liar("ffn", MoE, "parameters", options=MIXTURE)
+
+
+@mutant("ffn", "parameters_of_many", options=MIXTURE, sparse=True)
+class AnExpertThatIsNeverChosen(MoE):
+    def odds(self, x):
+        return super().odds(x) * (torch.arange(8) < 7).to(x.dtype)
+
+
+@mutant("ffn", "exact", right.moe, MIXTURE, sparse=True)
+class AllExpertsAlike(MoE):
+    """The router chooses, and does not weigh."""
+
+    def odds(self, x):
+        odds = super().odds(x)
+        return odds + (0.25 - odds).detach()
+
+
+@mutant("ffn", "layouts", options=MIXTURE, sparse=True)
+class BalancesThePadding(MoE):
+    def forward(self, x, ctx):
+        y = super().forward(x, replace(ctx, out=SILENT))
+        ctx.out.loss("balance", self.odds(x).mean(0).square().sum())
+        return y
+
+
+@mutant("ffn", "options_matter", options=MIXTURE, sparse=True)
+class BalancesNothing(MoE):
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, out=SILENT))
+
+
 # Inits
+
+
+liar("init", Xavier, "scale", fixed_scale=True)
 
 
 @mutant("init", "fills")

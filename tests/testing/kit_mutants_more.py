@@ -11,10 +11,11 @@ from kit_mutants import liar, mutant
 from encoderkit.nn import Placement, Position, Tables, by_sequence
 from encoderkit.testing import softmax_attention
 from encoderkit_builtin.attentions import Naive
-from encoderkit_builtin.catalogue import AttentionOptions, LearnedOptions, RoPEOptions
+from encoderkit_builtin.catalogue_attentions import AttentionOptions
+from encoderkit_builtin.catalogue_positions import LearnedOptions, RoPEOptions, T5Options
 from encoderkit_builtin.catalogue_tasks import SortOptions
-from encoderkit_builtin.placements import Post, Pre
-from encoderkit_builtin.positions import Learned, NoPosition, RoPE, Sinusoidal
+from encoderkit_builtin.placements import DeepNorm, Post, Pre, Residual2
+from encoderkit_builtin.positions import T5, ALiBi, Learned, NoPosition, RoPE, Sinusoidal
 from encoderkit_builtin.tasks import Sort
 
 ATTENTION, ROPE = AttentionOptions(), RoPEOptions()
@@ -265,6 +266,43 @@ class Interleaved(RoPE):
         return Other()
 
 
+class Biased(Tables):
+    def __init__(self, held):
+        self.held = held
+
+    def biases(self, layer):
+        return self.held
+
+
+@mutant("position", "exact", right.alibi, order_aware=True, needs=frozenset({"bias"}))
+class SlopesFromOne(ALiBi):
+    """The other recipe: 2^(-8 (h - 1) / H)."""
+
+    def prepare(self, ctx):
+        return Biased([16 * bias for bias in super().prepare(ctx).held])
+
+
+@mutant("position", "given_positions", order_aware=True, needs=frozenset({"bias"}))
+class DistanceInTheBatch(ALiBi):
+    """Counts rows, whatever the positions say."""
+
+    def prepare(self, ctx):
+        found = []
+        for rows in ctx.rows():
+            at = torch.arange(rows.shape[1])
+            away = (at[None] - at[:, None]).clamp(min=0)
+            found.append((-away.double() * torch.tensor(self.slopes)[:, None, None])[None])
+        return Biased(found)
+
+
+@mutant("position", "exact", right.t5, T5Options(), order_aware=True, needs=frozenset({"bias"}))
+class BucketsOfOneSide(T5):
+    """Takes a key before for one after."""
+
+    def prepare(self, ctx):
+        return Biased([b.transpose(2, 3) for b in super().prepare(ctx).biases(0)])
+
+
 @mutant("position", "parameters", options=LearnedOptions(), order_aware=True, absolute=True)
 class TableWithoutGradient(Learned):
     def embed(self, x, ctx):
@@ -294,6 +332,21 @@ class NormAfterTheSum(Pre):
 class ForgetsTheResidual(Post):
     def forward(self, x, f, ctx):
         return self.after(f(x, ctx), ctx)
+
+
+@mutant("placement", "exact", right.residual2)
+class OneStream(Residual2):
+    """The second stream follows the first."""
+
+    def forward(self, x, f, ctx):
+        post = super().forward(x, f, ctx)[:, 0]
+        return torch.stack([post, post], 1)
+
+
+@mutant("placement", "exact", right.deepnorm)
+class AlphaOfTheBranch(DeepNorm):
+    def forward(self, x, f, ctx):
+        return self.after(x + self.alpha * f(x, ctx), ctx)
 
 
 @mutant("placement", "branch_once")

@@ -78,8 +78,8 @@ def plain_norm(x):
     return centred / ((centred**2).mean(1, keepdim=True) + 1e-5) ** 0.5
 
 
-def branch(bench, x, lengths, rotate=None):
-    """Return what the bench's own attention computes."""
+def branch(bench, x, lengths, rotate=None, bias=None):
+    """Return what the bench's own attention computes, with positions in q and k or on scores."""
     q, k, v = (x @ weight for weight in bench.mix.maps)
     heads = bench.mix.heads
     width = x.shape[1] // heads
@@ -94,7 +94,8 @@ def branch(bench, x, lengths, rotate=None):
                     a, b = q[start + i, own], k[start + j, own]
                     if rotate:
                         a, b = rotate(a, i), rotate(b, j)
-                    scores.append((a * b).sum() / width**0.5)
+                    added = bias(h, i, j) if bias else 0
+                    scores.append((a * b).sum() / width**0.5 + added)
                 weights = torch.stack(scores).exp()
                 row.append((weights / weights.sum()) @ v[start : start + length, own])
             rows.append(torch.cat(row))
@@ -122,6 +123,19 @@ def layerscale(bench, x, lengths):
     found = branch(bench, plain_norm(x), lengths)
     scaled = [found[:, n] * bench.part.gain[n] for n in range(x.shape[1])]
     return x + torch.stack(scaled, 1)
+
+
+def deepnorm(bench, x, lengths):
+    return plain_norm(2**0.5 * x + branch(bench, x, lengths))  # alpha of two layers
+
+
+def residual2(bench, x, lengths):
+    found = branch(bench, x, lengths)
+    return plain_norm(x + found) + (x + found)
+
+
+def rezero(bench, x, lengths):
+    return x + bench.part.gain * branch(bench, x, lengths)
 
 
 def no_residual(bench, x, lengths):
@@ -240,6 +254,58 @@ def fnet(mixer, x, lengths):
     return torch.stack(rows)
 
 
+def alibi(bench, x, lengths):
+    """Slopes for two and three heads, as published: 1/16 and 1/256, then 1/4."""
+    slopes = [0.0625, 0.00390625, 0.25]
+    return x + branch(bench, x, lengths, bias=lambda h, i, j: -slopes[h] * abs(i - j))
+
+
+def t5_bucket(offset, buckets=32, max_distance=128):
+    """Return the bucket of j - i, by looking for the interval that its distance is in.
+
+    Of 16 buckets a side the first 8 are 0 to 7; the borders of the others grow by one factor from 8
+    to max_distance.
+    """
+    side = buckets // 2
+    exact = side // 2
+    distance, base = abs(offset), side if offset > 0 else 0
+    if distance < exact:
+        return base + distance
+    factor = (max_distance / exact) ** (1 / (side - exact))
+    bucket, border = exact, exact * factor
+    while bucket < side - 1 and distance >= border - 1e-9:
+        bucket, border = bucket + 1, border * factor
+    return base + bucket
+
+
+def t5(bench, x, lengths):
+    table = bench.part.table.weight
+    return x + branch(bench, x, lengths, bias=lambda h, i, j: table[t5_bucket(j - i), h])
+
+
+def _softmax(row):
+    powers = [torch.exp(value) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def moe(ffn, x, lengths):
+    """Return the mixture, one token at a time: the two likeliest of all experts, found by sorting.
+
+    gelu(z) = z (1 + erf(z / sqrt 2)) / 2
+    """
+    rows = []
+    for row in x:
+        odds = _softmax([(w * row).sum() for w in ffn.router.weight])
+        best = sorted(range(len(odds)), key=lambda e: -odds[e].item())[:2]
+        made = 0
+        for e in best:
+            inner = ffn.experts[e].up.weight @ row
+            inner = inner * (1 + torch.erf(inner / 2**0.5)) / 2
+            made = made + odds[e] * (ffn.experts[e].down.weight @ inner)
+        rows.append(made)
+    return torch.stack(rows)
+
+
 REFERENCES = {
     "norm=layernorm": layernorm,
     "norm=rmsnorm": rmsnorm,
@@ -253,9 +319,13 @@ REFERENCES = {
     "placement=sandwich": sandwich,
     "placement=reordered": reordered,
     "placement=layerscale": layerscale,
+    "placement=deepnorm": deepnorm,
+    "placement=residual2": residual2,
+    "placement=rezero": rezero,
     "placement=none": no_residual,
     "ffn=mlp": mlp,
     "ffn=glu": glu,
+    "ffn=moe": moe,
     "attention=naive": softmax_attention,
     "attention=sdpa": softmax_attention,
     "attention=flex": softmax_attention,
@@ -266,4 +336,6 @@ REFERENCES = {
     "position=sinusoidal": sinusoidal,
     "position=learned": learned,
     "position=rope": rope,
+    "position=alibi": alibi,
+    "position=t5": t5,
 }

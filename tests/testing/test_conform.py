@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from kit_references import REFERENCES, rmsnorm, rope_interleaved, sinusoidal_half
+from kit_references import REFERENCES, rmsnorm, rope_interleaved, sinusoidal_half, t5
 
 from encoderkit.api import KINDS
 from encoderkit.errors import ConfigError
@@ -62,6 +62,8 @@ TestSinusoidalHalf = conformance(
 TestRoPENeighbours = conformance(
     "position=rope", "position.layout=interleaved", reference=rope_interleaved
 )
+TestT5OfEachLayer = conformance("position=t5", "position.shared=false", reference=t5)
+TestSwitch = conformance("ffn=moe", "ffn.top_k=1", "ffn.gated=true", "ffn.experts=4")
 TestOffset = conformance("norm=rmsnorm", "norm.offset=1", reference=partial(rmsnorm, offset=1))
 
 

@@ -51,7 +51,7 @@ def test_a_run_learns_and_ends_ok(trained: Trained, tmp_path: Path) -> None:
     assert (outcome.state, outcome.reason, outcome.step) == ("ok", "", 60)
     losses = [m.value for m in read_metrics(tmp_path / "metrics.jsonl") if m.name == "train/loss"]
     assert len(losses) == 60 and losses[-1] < 0.5 * losses[0]
-    assert outcome.metrics.keys() == {"loss", "accuracy"}
+    assert outcome.metrics.keys() == {"loss", "accuracy", "part/size"}
     assert outcome.metrics["accuracy"] > 0.9
     assert outcome.tokens > 60 * 6 and outcome.seconds > 0 and outcome.notes == []
     assert outcome.groups == {

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from encoderkit.testing.case import Broken, Case, backward, finite, ladder, near
+from encoderkit.nn import Out
+from encoderkit.testing.case import Broken, Case, backward, finite, ladder, near, require
 from encoderkit.testing.examine import proves
 from encoderkit.testing.subject import STREAM, Subject
 
@@ -34,17 +35,30 @@ def grid(case: Case, x: Tensor, *, more: int = 0, left: bool = False) -> tuple[T
     return padded, valid
 
 
-@proves("the dense layout computes the same as the packed", STREAM, PADDED, unless="layouts")
+@proves(
+    "the dense layout computes the same as the packed, and hands out the same losses",
+    STREAM,
+    PADDED,
+    unless="layouts",
+)
 def layouts(subject: Subject, case: Case) -> float:
     """Compare the layouts; a part that declares one only may fail in any way in the other."""
-    x = subject.tokens(case)
-    y = subject.run(subject.bench(case), x, case.lengths)
+    x, ours, theirs = subject.tokens(case), Out(), Out()
+    y = subject.run(subject.bench(case), x, case.lengths, out=ours)
     padded, valid = grid(case, x)
     try:
-        z = subject.run_dense(subject.bench(case), padded, valid)[valid]
+        z = subject.run_dense(subject.bench(case), padded, valid, out=theirs)[valid]
     except Exception as error:
         raise Broken(f"dense fails: {type(error).__name__}: {error}") from error
-    return near(z, y, TIGHT, "dense and packed")
+    off = near(z, y, TIGHT, "dense and packed")
+    require(
+        ours.losses.keys() == theirs.losses.keys(), "one hands out losses that the other has not"
+    )
+    for name, loss in ours.losses.items():
+        off = max(
+            off, near(theirs.losses[name], loss, TIGHT, f"the loss {name!r}, dense and packed")
+        )
+    return off
 
 
 @proves(

@@ -60,14 +60,21 @@ def differs(subject: Subject, case: Case) -> float:
 
 
 @proves(
-    "an init's weights keep signals within a factor of 10 a layer, whatever the width",
+    "an init's weights keep signals within a factor of 10 a layer, and alike at 16 times the width",
     ("init",),
-    tuple(Case(width=n, d_ff=n) for n in (16, 256)),
+    tuple(Case(width=n, d_ff=n) for n in (16, 64)),
+    unless="fixed_scale",
 )
 def scale(subject: Subject, case: Case) -> float:
-    """Multiply random tokens with a square weight."""
-    weight = drawn(subject, 0, case)["weight"]
-    x = torch.randn(200, case.width, generator=torch.Generator().manual_seed(0))
-    gain = float((x @ weight.T).std() / x.std())
+    """Multiply random tokens with a square weight, and with a wider one."""
+    gain, wide = (_gain(subject, by * case.width) for by in (1, 16))
     require(0.1 < gain < 10, f"a layer multiplies the standard deviation by {gain:.2g}")
+    require(0.5 < wide / gain < 2, f"... by {gain:.2g}, and by {wide:.2g} at 16 times the width")
     return 0.0
+
+
+def _gain(subject: Subject, width: int) -> float:
+    """Return by how much a square weight multiplies the standard deviation."""
+    weight = drawn(subject, 0, Case(width=width, d_ff=width))["weight"]
+    x = torch.randn(200, width, generator=torch.Generator().manual_seed(0))
+    return float((x @ weight.T).std() / x.std())

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from encoderkit.config.check import plain
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen
+from encoderkit.nn.stack import Sublayer
 from encoderkit.testing.case import Broken, Case, backward, finite, near, require
 from encoderkit.testing.examine import proves
 from encoderkit.testing.properties.dense import grid
@@ -55,11 +56,27 @@ def neighbours(subject: Subject, case: Case) -> float:
     """Compare with the stack of the usual parts."""
     usual: Chosen = getattr(configure({}), subject.kind)
     theirs = _state(subject.with_chosen(usual).stack())
-    own, off = OWN[subject.kind], 0.0
-    for name, t in _state(subject.stack()).items():
+    stack = subject.stack()
+    own, gains, off = OWN[subject.kind], _gains(stack), 0.0
+    for name, t in _state(stack).items():
         if name in theirs and not any(words in name for words in own):
-            off = max(off, near(t, theirs[name], 0, f"{name} with the part and without"))
+            wanted = theirs[name] * gains.get(name, 1.0)
+            off = max(off, near(t.float(), wanted.float(), 0, f"{name} with the part and without"))
     return off
+
+
+def _gains(stack: nn.Module) -> dict[str, float]:
+    """Return what placements bring for the weights of their branches, by name."""
+    found: dict[str, float] = {}
+    for path, sublayer in stack.named_modules():
+        if isinstance(sublayer, Sublayer):
+            for inner, module in sublayer.branch.named_modules():
+                spared = getattr(module, "selects", ())
+                for name, child in module.named_children():
+                    if isinstance(child, nn.Linear) and name not in spared:
+                        whole = ".".join(word for word in (path, "branch", inner, name) if word)
+                        found[f"{whole}.weight"] = sublayer.placement.branch_gain
+    return found
 
 
 @proves("no two layers start alike", ("ffn", "attention", "init"), ONE)

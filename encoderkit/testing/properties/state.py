@@ -57,6 +57,8 @@ def other_device(subject: Subject, case: Case) -> float:
     try:
         y = subject.run(bench, x, case.lengths)
     except Exception as error:
+        if subject.traits.sparse:
+            return 0.0  # which parameters a token meets is a number, and here there are none
         raise Broken(f"on the meta device: {type(error).__name__}: {error}") from error
     require(y.device == META, f"the result is on {y.device}")
     return 0.0
@@ -95,22 +97,41 @@ def own_tensors(subject: Subject, case: Case) -> float:
     return 0.0
 
 
-@proves("every parameter gets a gradient, but for those declared frozen", STREAM, BOTH)
+@proves(
+    "every parameter gets a gradient, but for those declared frozen", STREAM, BOTH, unless="sparse"
+)
 def parameters(subject: Subject, case: Case) -> float:
-    """Go backward, with positions that turn q and k, and look at every parameter."""
-    bench = subject.bench(case)
-    if isinstance(bench, AttentionBench):
-        bench.tables = Turning
-    x, frozen = subject.tokens(case), set(subject.traits.frozen)
-    y = subject.run(bench, x, case.lengths)
-    backward((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum())
-    without = {
-        name
-        for name, p in bench.part.named_parameters()
-        if p.grad is None or not p.grad.abs().max() > 1e-12
-    }
+    """Look at every parameter after a few tokens."""
+    without, frozen = _without_gradient(subject, case), set(subject.traits.frozen)
     extra = sorted(without - frozen)
     require(not extra, f"no gradient reaches {', '.join(extra)}")
     stale = sorted(frozen - without)
     require(not stale, f"frozen={tuple(stale)} is declared and not true")
     return 0.0
+
+
+@proves(
+    "of 200 tokens some reach every parameter that is not declared frozen",
+    STREAM,
+    in_both_modes(ladder(((120, 80),), Case(width=16, d_ff=8))),
+)
+def parameters_of_many(subject: Subject, case: Case) -> float:
+    """Look at every parameter after many tokens."""
+    extra = sorted(_without_gradient(subject, case) - set(subject.traits.frozen))
+    require(not extra, f"no gradient reaches {', '.join(extra)}")
+    return 0.0
+
+
+def _without_gradient(subject: Subject, case: Case) -> set[str]:
+    """Go backward, with positions that turn q and k; return the parameters that it leaves out."""
+    bench = subject.bench(case)
+    if isinstance(bench, AttentionBench):
+        bench.tables = Turning
+    x = subject.tokens(case)
+    y = subject.run(bench, x, case.lengths)
+    backward((y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view_as(y)).sum())
+    return {
+        name
+        for name, p in bench.part.named_parameters()
+        if p.grad is None or not p.grad.abs().max() > 1e-12
+    }
