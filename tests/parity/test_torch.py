@@ -1,4 +1,4 @@
-"""Against torch.nn.TransformerEncoder, pre and post, with its fast path off."""
+"""Against what torch has: nn.TransformerEncoder, its fast path off, pre and post; nn.RMSNorm."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import encoderkit
+from encoderkit.testing import make_ctx
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +75,21 @@ def test_values_and_gradients(placement: str, act: str, attention: str) -> None:
     (gradient,) = torch.autograd.grad((wanted * probe).sum(), x, retain_graph=True)
     (own,) = torch.autograd.grad((got * probe).sum(), x)
     assert (gradient - own).abs().max() < 1e-12
+
+
+def test_rms_norm() -> None:
+    ours = encoderkit.build("norm=rmsnorm", "norm.eps=1e-5", dtype=torch.float64).final
+    theirs = nn.RMSNorm(64, eps=1e-5, dtype=torch.float64)
+    draws = torch.Generator().manual_seed(0)
+    gain = torch.randn(64, generator=draws, dtype=torch.float64)
+    x = torch.randn(7, 64, generator=draws, dtype=torch.float64) * 3
+    pair = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+    with torch.no_grad():
+        for norm in (ours, theirs):
+            norm.weight.copy_(gain)
+    results = [ours(pair[0], make_ctx([7])), theirs(pair[1])]
+    torch.testing.assert_close(*results, atol=1e-12, rtol=0)
+    for y in results:
+        y.sin().sum().backward()
+    torch.testing.assert_close(pair[0].grad, pair[1].grad, atol=1e-12, rtol=0)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, atol=1e-12, rtol=0)
