@@ -29,6 +29,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--quiet", action="store_true", help="print the comparison alone")
     made.add_argument(
+        "--fail-fast", action="store_true", help="stop the others in order when a cell fails"
+    )
+    made.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="run cells again that failed at an earlier start",
+    )
+    made.add_argument(
         "--skip-illegal", action="store_true", help="leave out variants that have faults, by name"
     )
     made.add_argument(
@@ -67,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
     observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()
-    code = run_sweep(asked, observer)
+    once = {"fail_fast": arguments.fail_fast, "retry_failed": arguments.retry_failed}
+    code = run_sweep(asked, observer, **once)
     if code == 130:
         print(f"interrupted. To go on: {command}", file=sys.stderr)
         return code
@@ -93,11 +102,18 @@ class Lines(Observer):
         """Say how many cells were done before."""
         if view.skipped:
             print(f"{view.skipped} were done before", flush=True)
+        if view.failed:
+            hint = "--retry-failed runs them again"
+            print(f"{view.failed} failed before; {hint}", flush=True)
 
     def ended(self, ended: Ended, view: View) -> None:
         """Print the cell's line."""
         if not ended.skipped:
             print(f"[{view.done + view.failed}/{view.cells}] {line(ended)}", flush=True)
+
+    def again(self, ended: Ended, view: View) -> None:
+        """Say that a cell is run once more."""
+        print(f"{line(ended)}; trying again", flush=True)
 
     def held(self, cell: object, view: View) -> None:
         """Say that another process has the cell."""

@@ -112,6 +112,10 @@ class SweepOptions(Options):
         None, "the variant that others are compared with; null is the first"
     )
     timeout: float | None = option(None, "seconds after which a cell is ended", above=0)
+    memory: float | None = option(
+        None, "GiB that a cell may allocate on the CPU; more is its error", at_least=0.5
+    )
+    retries: int = option(0, "how often a cell that failed is run again at once", at_least=0)
     match: str = option(
         "none",
         "what a free width makes equal to the baseline's",

@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -16,17 +17,21 @@ from pathlib import Path
 from encoderkit.sweep.asked import Asked
 
 
-def main(log: Path, work: bytes, answer: Connection) -> None:
+def main(log: Path, work: bytes, answer: Connection, memory: int | None = None) -> None:
     """Run a pickled (function, arguments) with all output in `log`, and send what it returns.
 
     The function gets `stop=`, which returns why to stop, or an empty string. Ctrl-C reaches the
-    whole terminal, and is the runner's to hear; SIGTERM is the runner's word to stop.
+    whole terminal, and is the runner's to hear; SIGTERM is the runner's word to stop. `memory` is
+    how many bytes the process may allocate: more is an error inside it.
     """
     _die_with_the_runner()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = Asked()
     signal.signal(signal.SIGTERM, asked.hear)
     _redirect(log)
+    if memory is not None:
+        # Data alone: the address space of an idle torch is larger than any sensible limit.
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     function, arguments = pickle.loads(work)
     answer.send(function(*arguments, stop=asked))
     answer.close()

@@ -53,8 +53,13 @@ class Events:
     def started(self, work: Work) -> None:
         """A process was started."""
 
-    def ended(self, work: Work, ending: Ending) -> None:
-        """A process is gone."""
+    def ended(self, work: Work, ending: Ending) -> bool:
+        """A process is gone; return whether the work is to be done again."""
+        return False
+
+    def enough(self) -> bool:
+        """Return whether to stop what runs, in order, and to start nothing more."""
+        return False
 
     def postponed(self, work: Work) -> None:
         """The work asked to be called again later."""
@@ -110,10 +115,14 @@ class _Child:
 
 @dataclass(slots=True)
 class Pool:
-    """Runs pieces of work, `jobs` at once; `preload` names the modules of the warm server."""
+    """Runs pieces of work, `jobs` at once; `preload` names the modules of the warm server.
+
+    Seconds and bytes; `memory` is what a process may allocate.
+    """
 
     jobs: int
     timeout: float | None = None
+    memory: int | None = None
     grace: float = 20.0  # seconds between the order to stop and the kill
     patience: float = 5.0  # seconds between the end of the work and the kill
     preload: Sequence[str] = ()
@@ -151,7 +160,7 @@ class _Session:
 
     def step(self, asked: Asked) -> None:
         """Start what can start, wait a little, and see who has ended."""
-        if asked.count:
+        if asked.count or self.events.enough():
             self._interrupt(at_once=asked.count > 1)
         due = [work for when, work in self.later if when <= time.monotonic()]
         self.later = [(when, work) for when, work in self.later if work not in due]
@@ -175,7 +184,7 @@ class _Session:
     def _start(self, work: Work) -> None:
         answer, sender = self.context.Pipe(duplex=False)
         parcel = pickle.dumps((work.function, work.arguments))
-        arguments = (work.log, parcel, sender)
+        arguments = (work.log, parcel, sender, self.pool.memory)
         for left in reversed(range(_TRIES)):
             # The context's type does not say so, but each has its Process.
             process = self.context.Process(  # type: ignore[attr-defined]
@@ -198,8 +207,8 @@ class _Session:
         if ending.value == AGAIN:
             self.later.append((time.monotonic() + _PAUSE, each.work))
             self.events.postponed(each.work)
-        else:
-            self.events.ended(each.work, ending)
+        elif self.events.ended(each.work, ending) and self._stopping is None:
+            self.queue.appendleft(each.work)
 
     def _time_out(self) -> None:
         limit = self.pool.timeout

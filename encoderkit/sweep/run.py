@@ -80,6 +80,15 @@ def finished(cell: Cell, root: Path) -> Record | None:
     return found if found.done else None
 
 
+def ended_before(cell: Cell, root: Path) -> Record | None:
+    """Return the record of a cell that is done or that failed; one left running is neither."""
+    try:
+        found = record.load(root / cell.name)
+    except StoreError:
+        return None
+    return found if found.done or found.state in record.FAILURES else None
+
+
 def opening(cell: Cell) -> Record:
     """Return the record of a cell that is about to run, with all that its plan knows."""
     train = cell.tree["train"]

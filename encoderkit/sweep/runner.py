@@ -14,7 +14,15 @@ from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.plan import Plan
 from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work, context
 from encoderkit.sweep.record import Record
-from encoderkit.sweep.run import HELD, LOG_FILE, close_for, finished, opening, run_cell
+from encoderkit.sweep.run import (
+    HELD,
+    LOG_FILE,
+    close_for,
+    ended_before,
+    finished,
+    opening,
+    run_cell,
+)
 
 PRELOAD = ("encoderkit.sweep.warm",)
 
@@ -66,6 +74,9 @@ class Observer:
     def ended(self, ended: Ended, view: View) -> None:
         """A cell has ended, or was done before."""
 
+    def again(self, ended: Ended, view: View) -> None:
+        """A cell has failed, and is run once more."""
+
     def held(self, cell: Cell, view: View) -> None:
         """Another process runs this cell; it is looked at again later."""
 
@@ -81,19 +92,29 @@ def warm_up() -> None:
     context(PRELOAD, start=True)
 
 
-def run_sweep(plan: Plan, observer: Observer | None = None) -> int:
+def run_sweep(
+    plan: Plan,
+    observer: Observer | None = None,
+    *,
+    fail_fast: bool = False,
+    retry_failed: bool = False,
+) -> int:
     """Run what is not done of a plan, and return the exit code.
 
-    Cells that ended in error, killed, timeout or interrupted are run again, from their checkpoint
-    where there is one.
+    Interrupted cells go on from their checkpoint. Cells that ended in error, killed or timeout at
+    an earlier start are run again only with `retry_failed`. With `fail_fast` the first failure
+    stops the others in order.
 
     Errors: StoreError when the directory cannot be written.
     """
     plan.save()
-    sweep = _Sweep(plan, observer or Observer())
-    pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, preload=PRELOAD)
+    sweep = _Sweep(plan, observer or Observer(), fail_fast, retry_failed)
+    memory = None if plan.sweep.memory is None else int(plan.sweep.memory * 2**30)
+    pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, memory=memory, preload=PRELOAD)
     interrupted = pool.run(sweep.works(), sweep)
     sweep.finish(interrupted)
+    if sweep.enough() and not interrupted:
+        return 1
     return exit_code(sweep.states.values(), interrupted)
 
 
@@ -131,7 +152,9 @@ def _in_process(cell: Cell, root: Path, *, stop: Callable[[], str]) -> str:
 class _Sweep(Events):
     """Counts, tells the observer, and closes the records of processes that could not."""
 
-    def __init__(self, plan: Plan, observer: Observer) -> None:
+    def __init__(self, plan: Plan, observer: Observer, fail_fast: bool, retry_failed: bool) -> None:
+        self.fail_fast, self.retry_failed = fail_fast, retry_failed
+        self.tries: dict[str, int] = {}
         self.plan = plan
         self.observer = observer
         self.jobs = plan.sweep.jobs or max(1, cores() // plan.threads)
@@ -145,9 +168,10 @@ class _Sweep(Events):
     def works(self) -> list[Work]:
         """Return the cells that are not done as work, and tell of the others."""
         root, cells = self.plan.directory, self.plan.cells
-        found = [(cell, finished(cell, root)) for cell in cells]
+        settled = finished if self.retry_failed else ended_before
+        found = [(cell, settled(cell, root)) for cell in cells]
         done = [(cell, before) for cell, before in found if before is not None]
-        self._skipped = len(done)
+        self._skipped = sum(before.done for _, before in done)
         self.states = {cell.id: before.state for cell, before in done}
         self.observer.begin(self.view())
         for cell, before in done:
@@ -175,14 +199,25 @@ class _Sweep(Events):
         self._running -= 1
         self.observer.held(self._by_name[work.name], self.view())
 
-    def ended(self, work: Work, ending: Ending) -> None:
-        """Settle the cell's state, and tell."""
+    def ended(self, work: Work, ending: Ending) -> bool:
+        """Settle the cell's state and tell, or ask for one more try."""
         cell = self._by_name[work.name]
         self._running -= 1
         self._spent.append(ending.seconds)
         found = self._settle(cell, ending)
-        self.states[cell.id] = found.state
-        self.observer.ended(self._ended(cell, found, ending.seconds, skipped=False), self.view())
+        tries = self.tries[cell.id] = self.tries.get(cell.id, 0) + 1
+        again = found.state in record.FAILURES and tries <= self.plan.sweep.retries
+        ended = self._ended(cell, found, ending.seconds, skipped=False)
+        if again:
+            self.observer.again(ended, self.view())
+        else:
+            self.states[cell.id] = found.state
+            self.observer.ended(ended, self.view())
+        return again
+
+    def enough(self) -> bool:
+        """Tell whether a cell has failed that must not."""
+        return self.fail_fast and any(s in record.FAILURES for s in self.states.values())
 
     def tick(self) -> None:
         """Pass it on."""

@@ -81,10 +81,11 @@ class Notes(Events):
         self.running += 1
         self.most = max(self.most, self.running)
 
-    def ended(self, work: Work, ending: Ending) -> None:
+    def ended(self, work: Work, ending: Ending) -> bool:
         self.running -= 1
         assert work.name not in self.endings
         self.endings[work.name] = ending
+        return False
 
     def postponed(self, work: Work) -> None:
         self.running -= 1

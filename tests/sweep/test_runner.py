@@ -3,8 +3,11 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,31 @@ def crash(cell, root, *, stop):
     if cell.label == "norm=none":
         os.kill(os.getpid(), signal.SIGKILL)
     return run_cell(cell, root, stop=stop)
+
+def crash_once(cell, root, *, stop):
+    mark = root / f"{cell.name}.crashed"
+    if cell.label == "norm=none" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_cell(cell, root, stop=stop)
+
+def hoard(cell, root, *, stop):
+    import torch
+    if cell.label == "norm=none":
+        torch.ones(10 * 2**30, dtype=torch.uint8)
+    return run_cell(cell, root, stop=stop)
 """
+
+
+@pytest.fixture
+def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Return a function that names what the cells' processes run in place of `run_cell`."""
+    (tmp_path / "runner_works.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("runner_works", None)
+    module = importlib.import_module("runner_works")
+    with monkeypatch.context() as patch:
+        yield lambda name: patch.setattr(runner, "_in_process", getattr(module, name))
 
 
 class Notes(Observer):
@@ -42,6 +69,7 @@ class Notes(Observer):
         self.endings: list[Ended] = []
         self.views: list[View] = []
         self.held_cells: list[str] = []
+        self.again_cells: list[Ended] = []
         self.interrupted: bool | None = None
 
     def begin(self, view: View) -> None:
@@ -53,6 +81,9 @@ class Notes(Observer):
     def ended(self, ended: Ended, view: View) -> None:
         self.endings.append(ended)
         self.views.append(view)
+
+    def again(self, ended: Ended, view: View) -> None:
+        self.again_cells.append(ended)
 
     def held(self, cell: Cell, view: View) -> None:
         self.held_cells.append(cell.id)
@@ -111,22 +142,61 @@ def test_the_numbers_do_not_depend_on_the_process(tmp_path: Path) -> None:
 
 
 def test_a_killed_cell_is_recorded_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, works: Callable[[str], None]
 ) -> None:
-    (tmp_path / "runner_works.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    runner_works = importlib.import_module("runner_works")
-
     made, notes = two(tmp_path), Notes()
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, "_in_process", runner_works.crash)
-        assert run_sweep(made, notes) == 1
+    works("crash")
+    assert run_sweep(made, notes) == 1
     assert list(states(made).values()) == ["ok", "killed"]
     found = record.load(made.directory / made.cells[1].name)
     assert found.reason == "its process was killed by signal 9 (SIGKILL)"
     assert notes.last is not None and (notes.last.done, notes.last.failed) == (1, 1)
-    assert run_sweep(made) == 0  # it is run again, and only it
+
+    works("run_cell")
+    before, later = contents(made.directory), Notes()
+    assert run_sweep(made, later) == 1  # a failure is not tried again unasked
+    assert later.started_cells == [] and contents(made.directory) == before
+    assert later.first is not None and (later.first.skipped, later.first.failed) == (1, 1)
+    assert run_sweep(made, retry_failed=True) == 0  # it is run again, and only it
     assert list(states(made).values()) == ["ok", "ok"]
+
+
+def test_a_cell_that_fails_is_tried_as_often_as_asked(
+    tmp_path: Path, works: Callable[[str], None]
+) -> None:
+    made, notes = two(tmp_path, "sweep.retries=2"), Notes()
+    works("crash_once")
+    assert run_sweep(made, notes) == 0
+    assert [(e.label, e.state) for e in notes.again_cells] == [("norm=none", "killed")]
+    assert len(notes.started_cells) == 3 and len(notes.endings) == 2
+    assert set(states(made).values()) == {"ok"}
+    works("crash")
+    other, more = two(tmp_path, "sweep.retries=2", "seeds=[7]"), Notes()
+    assert run_sweep(other, more) == 1
+    assert len(more.again_cells) == 2 and len(more.started_cells) == 4
+
+
+def test_the_first_failure_may_stop_the_others(
+    tmp_path: Path, works: Callable[[str], None]
+) -> None:
+    made, notes = two(tmp_path, "seeds=3"), Notes()
+    made = replace(made, sweep=replace(made.sweep, jobs=1))
+    works("crash")
+    assert run_sweep(made, notes, fail_fast=True) == 1
+    assert list(states(made).values()) == ["ok", "killed", *["missing"] * 4]
+    works("run_cell")
+    assert run_sweep(made, retry_failed=True) == 0
+
+
+def test_a_cell_that_allocates_too_much_fails_alone(
+    tmp_path: Path, works: Callable[[str], None]
+) -> None:
+    made = two(tmp_path, "sweep.memory=3")
+    works("hoard")
+    assert run_sweep(made) == 1
+    assert states(made)[made.cells[0].id] == "ok"
+    assert states(made)[made.cells[1].id] == "killed"  # the stand-in fails outside of run_cell
+    assert "memory" in (made.directory / made.cells[1].name / "log.txt").read_text()
 
 
 def test_a_cell_that_takes_too_long_is_recorded(tmp_path: Path) -> None:
