@@ -11,7 +11,7 @@ from torch import nn
 
 from encoderkit.config.check import show
 from encoderkit.config.schema import Config
-from encoderkit.nn.base import NoNorm
+from encoderkit.nn.base import NoNorm, Placement
 from encoderkit.nn.build import build_stack
 from encoderkit.nn.stack import EncoderStack, Sublayer
 
@@ -90,7 +90,8 @@ def _equation(stack: EncoderStack, config: Config) -> list[str]:
     for slot, sublayer in layers[0].items():
         lines.append(f"  x = {sublayer.placement.equation.replace('f(', f'{slot}(')}")
     if not isinstance(stack.final, NoNorm):
-        lines.append("then x = N(x)")
+        endings = [sublayer.placement.ending for sublayer in layers[-1].values()]
+        lines.append(f"then x = {endings[-1] if endings else Placement.ending}")
     used = {slot: getattr(config, _kind(slot)) for slot in layers[0]}
     for name, chosen in {**used, "N": config.norm, "position": config.position}.items():
         values = dataclasses.asdict(chosen.options).items()
