@@ -59,6 +59,7 @@ class Placement(Piece):
 
     final_norm: ClassVar[bool] = False  # True: a norm follows the last layer
     equation: ClassVar[str] = "placement(x, f)"
+    ending: ClassVar[str] = "N(x)"  # what `leave` does with the final norm
     branch_gain: float = 1.0  # what the init multiplies the weights of a branch with
 
     def enter(self, x: Tensor, ctx: Ctx) -> Tensor:

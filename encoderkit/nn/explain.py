@@ -12,7 +12,7 @@ from torch import nn
 from encoderkit.config.check import show
 from encoderkit.config.layers import Term, sublayers_of
 from encoderkit.config.schema import Chosen, Config
-from encoderkit.nn.base import NoNorm
+from encoderkit.nn.base import NoNorm, Placement
 from encoderkit.nn.build import build_stack
 from encoderkit.nn.cost import flops
 from encoderkit.nn.stack import EncoderStack
@@ -152,12 +152,18 @@ def _equation(stack: EncoderStack, config: Config) -> list[str]:
         times = f"{len(layers)} times:" if len(blocks) == 1 else f"{_named(layers)}:"
         found += [times, *block]
     if not isinstance(stack.final, NoNorm):
-        found.append("then x = N(x)")
+        found.append(f"then x = {_ending(stack)}")
     for name in sorted(meanings, key=lambda name: name in ("N", "position")):  # parts first
         texts = meanings[name]
         for text, layers in texts.items():
             found.append(f"{name}{f' in {_named(layers)}' * (len(texts) > 1)} is {text}")
     return found
+
+
+def _ending(stack: EncoderStack) -> str:
+    """Return what the last placement does with the final norm."""
+    last = [m for m in stack.modules() if isinstance(m, Placement)]
+    return last[-1].ending if last else Placement.ending
 
 
 def _called(term: Term) -> str:

@@ -141,7 +141,8 @@ class Residual2(Placement):
     """
 
     final_norm = True
-    equation = "N(x + f(x)), beside it s = s + that f(x), and in the end x + N(s)"
+    equation = "N(x + f(x)), s = s + that f(x)"
+    ending = "x + N(s)"
 
     def __init__(self, opts: Any, site: Site) -> None:
         super().__init__()

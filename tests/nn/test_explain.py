@@ -115,6 +115,13 @@ def test_repeated_slots_and_no_final_norm() -> None:
         f"  x = N(x + {slot}(x))" for slot in ("ffn", "attention", "ffn_2")
     ]
     assert "then x = N(x)" not in found.equation
+    assert explain(configure("placement=residual2")).equation[1:4] == [
+        "  x = N(x + attention(x)), s = s + that attention(x)",
+        "  x = N(x + ffn(x)), s = s + that ffn(x)",
+        "then x = x + N(s)",
+    ]
+    bare = explain(configure("attention=none", "ffn=none", "position=none"))
+    assert bare.equation[1] == "then x = N(x)"
 
 
 def test_a_stack_of_nothing() -> None:
