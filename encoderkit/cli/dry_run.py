@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from encoderkit.sweep.forecast import Forecast, forecasts
+from encoderkit.sweep.forecast import Forecast, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
 
@@ -39,11 +39,12 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
     headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory"]
     show_table(headers, rows, right="llrrrrr", droppable=("memory", "FLOPs a token"))
     print(f"\n{total['runs']} runs of {len(asked.labels)} variants in {asked.directory}", end="")
-    print(f", baseline {asked.baseline}: {_sum(total)}")
+    disk = f"{total['disk_bytes'] / 2**20:.1f} MiB of checkpoints"
+    print(f", baseline {asked.baseline}: {_sum(total)}; {disk}")
     for each in asked.variants:
         if each.label != asked.baseline:
             print("\n".join(_against(each)))
-    for line in notes(asked):
+    for line in (*notes(asked), *disk_notes(asked.directory, asked.cells)):
         print(f"note: {line}")
     return 0
 
@@ -66,6 +67,7 @@ def _total(asked: Plan, found: Mapping[str, Forecast]) -> dict[str, Any]:
     return {
         "runs": len(asked.cells),
         "parameters": sum(cell.parameters for cell in asked.cells),
+        "disk_bytes": disk_bytes(asked.cells),
         "seconds": sum(known) if len(known) == len(seconds) else None,
         "source": ", ".join(sources),
     }

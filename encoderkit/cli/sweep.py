@@ -11,6 +11,7 @@ from encoderkit.cli import dry_run
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
 from encoderkit.errors import ConfigError, Fault
+from encoderkit.sweep.forecast import disk_notes
 from encoderkit.sweep.plan import Plan, notes, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
         print(f"{size(asked)} in {asked.directory}", flush=True)
-        for text in notes(asked):
+        for text in (*notes(asked), *disk_notes(asked.directory, asked.cells)):
             print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
     observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from encoderkit.sweep import store
 from encoderkit.sweep.cell import Cell
 
 STATES = 16  # bytes a parameter: weight, gradient and AdamW's two moments, float32
+KEPT = 12  # bytes a parameter in a checkpoint: the same without the gradient
+TIGHT = 0.8  # of the free space
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,23 @@ def forecasts(directory: Path, cells: Iterable[Cell], trials: bool = False) -> d
         label: _forecast(cell, ended.get(label, []), trials)
         for label, cell in reversed(first.items())
     }
+
+
+def disk_bytes(cells: Iterable[Cell]) -> int:
+    """Return what the checkpoints of all cells take."""
+    return sum(KEPT * cell.parameters for cell in cells)
+
+
+def disk_notes(directory: Path, cells: Sequence[Cell]) -> list[str]:
+    """Return a warning when the checkpoints that are still to come may fill the disk."""
+    names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    needed = disk_bytes(cell for cell in cells if cell.name not in names)
+    place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if needed <= TIGHT * free:
+        return []
+    size, left = (f"{number / 2**30:.1f} GiB" for number in (needed, free))
+    return [f"the checkpoints will take {size}, and {left} are free on the disk of {directory}"]
 
 
 def _ended(directory: Path) -> dict[str, list[float]]:
