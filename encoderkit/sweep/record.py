@@ -42,6 +42,8 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     parameters: int | None = None
     decay_groups: dict[str, list[str]] = field(default_factory=dict)
+    slots: list[dict[str, Any]] = field(default_factory=list)
+    coverage: dict[str, list[int]] = field(default_factory=dict)
     tokens: int = 0
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)

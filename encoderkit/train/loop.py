@@ -25,6 +25,7 @@ from encoderkit.train.device import (
 )
 from encoderkit.train.evaluate import evaluate
 from encoderkit.train.keep import DirectoryKeeper, Keeper
+from encoderkit.train.ledger import Ledger
 from encoderkit.train.optim import decay_groups, optimizer, rate
 from encoderkit.train.step import Snapshot, Stepper, Unchanged
 
@@ -47,7 +48,8 @@ class Outcome:
     """How a run ended.
 
     `state` is ok, stalled, nonfinite or interrupted, and `reason` says why in words; `metrics` are
-    those of the last evaluation; `tokens` and `seconds` are of training, over all sittings.
+    those of the last evaluation; `tokens` and `seconds` are of training, over all sittings; `ran`
+    names the parts that ran in "train" and in "eval", by their path.
     """
 
     state: str
@@ -58,17 +60,22 @@ class Outcome:
     seconds: float
     groups: dict[str, list[str]]
     notes: list[str]
+    ran: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is; `evaluated` is false while the evaluation of its last step is due."""
+    """How far a run is; `evaluated` is false while the evaluation of its last step is due.
+
+    `ran` is kept with the checkpoint, so that a run that was stopped after its last step knows.
+    """
 
     step: int = 0
     evaluated: bool = True
     tokens: int = 0
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    ran: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Ended(Exception):
@@ -125,6 +132,7 @@ class Loop:
         self.optimizer = optimizer(model, options)
         self.stepper = Stepper(model, task, options, self.device)
         self.at = Progress()
+        self.ledger = Ledger(model, self.at.ran)
         self.saved: tuple[int, bool] | None = None
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -164,7 +172,7 @@ class Loop:
         self.keeper.flush()
         at, groups = self.at, decay_groups(self.model)
         return Outcome(
-            state, reason, at.step, at.metrics, at.tokens, at.seconds, groups, self.notes
+            state, reason, at.step, at.metrics, at.tokens, at.seconds, groups, self.notes, at.ran
         )
 
     def _step(self) -> float:
@@ -175,9 +183,10 @@ class Loop:
         before = Snapshot(self.model, self.device) if len(micro) > 1 else Unchanged()
         self.optimizer.zero_grad()
         try:
-            for i, part in enumerate(micro):
-                self._poll()
-                self.stepper.add(part, batch, step * self.options.accumulate + i)
+            with self.ledger.watching("train"):
+                for i, part in enumerate(micro):
+                    self._poll()
+                    self.stepper.add(part, batch, step * self.options.accumulate + i)
         except Ended:
             before.restore()
             raise
@@ -201,7 +210,9 @@ class Loop:
             return
         before = Snapshot(self.model, self.device)
         try:
-            metrics = evaluate(self.model, self.task, self.stepper.forward, self.device, self._poll)
+            with self.ledger.watching("eval"):
+                forward = self.stepper.forward
+                metrics = evaluate(self.model, self.task, forward, self.device, self._poll)
         except Ended:
             before.restore()
             raise
@@ -255,6 +266,7 @@ class Loop:
             raise CheckpointError(f"the checkpoint is of another model: {words}") from error
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
+        self.ledger.ran = self.at.ran
         self.saved = (self.at.step, self.at.evaluated)
 
 

@@ -30,7 +30,7 @@ PINNED = {
         "model.embed_norm=rmsnorm",
     ]
     + ["attention.qk_norm=head", "position=none"],
-    "ffn only": ["attention=none", "norm=none", "model.final_norm=true"],
+    "ffn only": ["attention=none", "norm=none"],
 }
 
 
