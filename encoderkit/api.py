@@ -17,7 +17,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypedDict, Union, Unpack, get_args, get_origin
 
 import pluggy
 
@@ -112,6 +112,15 @@ def _scalar(value: Any, hint: Any) -> Any:
     raise TypeError(_WORDS[hint])
 
 
+class Bounds(TypedDict, total=False):
+    """The bounds of a `Range`."""
+
+    above: float
+    at_least: float
+    below: float
+    at_most: float
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """What values an option takes, beside its type."""
@@ -182,15 +191,12 @@ def option(
     default: Any,
     doc: str,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
     choices: tuple[str, ...] | None = None,
     needs: Capability | None = None,
     when: str | None = None,
+    **bounds: Unpack[Bounds],
 ) -> Any:
-    """Declare one option: its default, its line of documentation and its range.
+    """Declare one option: its default, its line of documentation and its range, as in `Range`.
 
     A default of `...` makes the option required. Lists and mappings are copied for each instance.
     `needs` is what an attention must be able to do (`Traits.serves`) once the option is set to
@@ -198,7 +204,7 @@ def option(
     it: "position.width!=2", "ffn.part=glu and train.schedule!=constant"; elsewhere, whoever sets
     the option is told so. In a rule for some layers the paths mean what stands in those layers.
     """
-    allowed = Range(above, at_least, below, at_most, choices)
+    allowed = Range(choices=choices, **bounds)
     about = {"doc": doc, "range": allowed, "needs": needs, "when": when}
     if default is ...:
         return field(metadata=about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Literal
 
 from torch import nn
@@ -31,21 +32,15 @@ class Ledger:
     @contextmanager
     def watching(self, mode: Mode) -> Iterator[None]:
         """Note what runs meanwhile."""
-        ran = self.ran.setdefault(mode, [])
-        left = [path for path in self.modules if path not in ran] if self.modules else []
-        with ExitStack() as hooks:
-            for path in left:
-                hooks.enter_context(_watched(self.modules[path], _noting(path, ran)))
+        ran = set(self.ran.setdefault(mode, []))
+        if len(ran) == len(self.modules):
             yield
-        ran.sort()
-
-
-def _noting(path: str, ran: list[str]) -> Note:
-    def note() -> None:
-        if path not in ran:
-            ran.append(path)
-
-    return note
+            return
+        with ExitStack() as hooks:
+            for path in self.modules.keys() - ran:
+                hooks.enter_context(_watched(self.modules[path], partial(ran.add, path)))
+            yield
+        self.ran[mode] = sorted(ran)
 
 
 @contextmanager

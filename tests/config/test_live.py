@@ -97,7 +97,7 @@ LIVE = [
     "ffn=none",
     "attention=none",
     "model.sublayers=[attention]",
-    "model=base ffn=none attention=none placement=pre",
+    "ffn=none attention=none placement=pre",
     ALL,
     f"norm=rmsnorm norm.eps=1 {ALL}",
     # A rule that says some options keeps the others of the choice above it.

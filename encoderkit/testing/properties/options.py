@@ -79,7 +79,7 @@ def _fields(subject: Subject) -> Iterator[tuple[Any, Any]]:
         yield spec, getattr(subject.options, spec.name)
 
 
-def _others(value: Any, spec: Any) -> list[Any]:
+def others(value: Any, spec: Any) -> list[Any]:
     """Return other values that an option takes."""
     allowed: Range = spec.metadata["range"]
     if allowed.choices is not None:
@@ -106,8 +106,8 @@ def options_matter(subject: Subject, case: Case) -> float:
         need = spec.metadata.get("needs")
         if need is not None and need not in subject.traits.serves:
             continue  # refused before training
-        live, idle = _under(subject, spec)
-        for other in _others(value, spec):
+        live, idle = under(subject, spec)
+        for other in others(value, spec):
             found = f"{subject.kind}.{spec.name}={show(other)}"
             if live is not None:
                 words = f"{found} changes nothing ({show(value)} is usual)"
@@ -118,7 +118,7 @@ def options_matter(subject: Subject, case: Case) -> float:
     return 0.0
 
 
-def _under(subject: Subject, spec: Any) -> tuple[Subject | None, Subject | None]:
+def under(subject: Subject, spec: Any) -> tuple[Subject | None, Subject | None]:
     """Return the subject where an option's `when` holds, and where it does not, as far as it can.
 
     None is where another part decides.
@@ -141,8 +141,10 @@ def _with(subject: Subject | None, word: Condition, wanted: bool) -> Subject | N
     specs = {spec.name: spec for spec, _ in _fields(subject)}
     require(name in specs, f"a `when` names {word.path}, and there is no such option")
     value, hint = getattr(subject.options, name), get_type_hints(subject.part.options)[name]
-    tried = [value]
-    for text in (word.value, *_others(value, specs[name])):
+    if word.holds(value) is wanted:
+        return subject
+    tried = []
+    for text in (word.value, *others(value, specs[name])):
         with contextlib.suppress(TypeError, yaml.YAMLError):
             tried.append(fit(yaml.safe_load(str(text)), hint))
     held = [v for v in tried if word.holds(v) is wanted]
