@@ -7,15 +7,17 @@ entry-point group `encoderkit.plugins`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
 import numbers
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypedDict, Union, Unpack, get_args, get_origin
 
 import pluggy
 
@@ -110,6 +112,15 @@ def _scalar(value: Any, hint: Any) -> Any:
     raise TypeError(_WORDS[hint])
 
 
+class Bounds(TypedDict, total=False):
+    """The bounds of a `Range`."""
+
+    above: float
+    at_least: float
+    below: float
+    at_most: float
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """What values an option takes, beside its type."""
@@ -136,25 +147,65 @@ class Range:
         return ""
 
 
+_CONDITION = re.compile(r"(\w+\.\w+)(!?=)(\S+)")
+_HEADS = (*KINDS, "model", "train", "run", "sweep")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One word of an option's `when`: a path that must have a value, or must not."""
+
+    path: str
+    equal: bool
+    value: str
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether it is so where the path has `value`."""
+        if value is None or isinstance(value, bool):
+            same = self.value == {None: "null", True: "true", False: "false"}[value]
+        else:
+            same = self.value == str(value)
+            with contextlib.suppress(TypeError, ValueError):
+                same = same or float(self.value) == float(value)
+        return same == self.equal
+
+
+def conditions(when: str) -> list[Condition]:
+    """Return the words of an option's `when`, all of which must hold.
+
+    Errors: ValueError with what is wrong, in words.
+    """
+    found = []
+    for word in when.split(" and "):
+        match = _CONDITION.fullmatch(word.strip())
+        if match is None or match[1].partition(".")[0] not in _HEADS:
+            raise ValueError(
+                f"its when={when!r} must be path=value or path!=value, such as "
+                "'position.width!=2', several joined with ' and '"
+            )
+        found.append(Condition(match[1], match[2] == "=", match[3]))
+    return found
+
+
 def option(
     default: Any,
     doc: str,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
     choices: tuple[str, ...] | None = None,
     needs: Capability | None = None,
+    when: str | None = None,
+    **bounds: Unpack[Bounds],
 ) -> Any:
-    """Declare one option: its default, its line of documentation and its range.
+    """Declare one option: its default, its line of documentation and its range, as in `Range`.
 
     A default of `...` makes the option required. Lists and mappings are copied for each instance.
     `needs` is what an attention must be able to do (`Traits.serves`) once the option is set to
-    anything but null, false or 0.
+    anything but null, false or 0. `when` says where the option has an effect, as `conditions` reads
+    it: "position.width!=2", "ffn.part=glu and train.schedule!=constant"; elsewhere, whoever sets
+    the option is told so. In a rule for some layers the paths mean what stands in those layers.
     """
-    allowed = Range(above, at_least, below, at_most, choices)
-    about = {"doc": doc, "range": allowed, "needs": needs}
+    allowed = Range(choices=choices, **bounds)
+    about = {"doc": doc, "range": allowed, "needs": needs, "when": when}
     if default is ...:
         return field(metadata=about)
     if isinstance(default, list | dict):

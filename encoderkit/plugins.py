@@ -17,7 +17,18 @@ import pluggy
 
 import encoderkit
 from encoderkit.ambient import unchanged
-from encoderkit.api import KINDS, VERSION, Hooks, Options, Part, Range, Traits, fit, is_option_type
+from encoderkit.api import (
+    KINDS,
+    VERSION,
+    Hooks,
+    Options,
+    Part,
+    Range,
+    Traits,
+    conditions,
+    fit,
+    is_option_type,
+)
 from encoderkit.errors import ConfigError, Fault, PluginError
 from encoderkit.registry import (
     NAME_RULE,
@@ -262,6 +273,13 @@ def _check_option(spec: dataclasses.Field[Any], hint: Any, where: str) -> None:
     if not is_option_type(hint):
         kinds = "bool, int, float, str, each also as X | None, list[X] and dict[str, X]"
         raise PluginError(f"{where}: its type must be made of {kinds}; not {hint}")
+    if (when := spec.metadata["when"]) is not None:
+        if not isinstance(when, str):
+            raise PluginError(f"{where}: when={when!r} is no text")
+        try:
+            conditions(when)
+        except ValueError as error:
+            raise PluginError(f"{where}: {error}") from error
     default = spec.default
     if spec.default_factory is not dataclasses.MISSING:
         default = spec.default_factory()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from encoderkit.api import Options, Range, option
+from encoderkit.api import Options, Range, conditions, option
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,3 +49,32 @@ def test_ranges(allowed, good, bad, words):
 )
 def test_nan_is_outside_every_bound(allowed):
     assert allowed.refusal(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("value", "usual", "holds"),
+    [
+        ("null", None, True),
+        ("null", 0, False),
+        ("true", True, True),
+        ("1", True, False),
+        ("2", 2, True),
+        ("1e-6", 1e-6, True),
+        ("2", "2", True),
+        ("glu", "glu", True),
+        ("glu", 3, False),
+        ("[1]", [1], True),
+    ],
+)
+def test_a_condition_compares_as_one_types(value, usual, holds):
+    (same,), (other,) = conditions(f"norm.x={value}"), conditions(f"norm.x!={value}")
+    assert same.holds(usual) is holds
+    assert other.holds(usual) is not holds
+
+
+def test_conditions_are_joined():
+    found = conditions("ffn.part=glu and train.schedule!=constant")
+    assert [(c.path, c.equal, c.value) for c in found] == [
+        ("ffn.part", True, "glu"),
+        ("train.schedule", False, "constant"),
+    ]

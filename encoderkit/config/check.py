@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from encoderkit.api import KINDS, Options, Range, fit
 from encoderkit.config.layers import layer_faults, read_rules
+from encoderkit.config.live import dead
 from encoderkit.config.schema import (
     SETTINGS,
     Chosen,
@@ -16,6 +17,8 @@ from encoderkit.config.schema import (
     Rule,
     SweepOptions,
 )
+from encoderkit.config.text import DEEPEST
+from encoderkit.config.text import show as show
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import Registry
 
@@ -29,21 +32,26 @@ SHORT = {
 }
 CODE = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")  # what Hydra would call
 MOST_SEEDS = 1000
-DEEPEST = 20  # nothing that is ever right is nested half as deep
 
 
-def check(tree: Mapping[str, Any], registry: Registry) -> Config:
+def check(
+    tree: Mapping[str, Any], registry: Registry, said: frozenset[str] = frozenset()
+) -> Config:
     """Return the typed form of a resolved configuration, with whole paths and no presets in it.
+
+    `said` are the keys that somebody set: of those, what has no effect is a fault.
 
     Errors: ConfigError with every fault there is.
     """
-    config, faults = inspect(tree, registry)
+    config, faults = inspect(tree, registry, said)
     if config is None:
         raise ConfigError(faults)
     return config
 
 
-def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None, list[Fault]]:
+def inspect(
+    tree: Mapping[str, Any], registry: Registry, said: frozenset[str] = frozenset()
+) -> tuple[Config | None, list[Fault]]:
     """Return the typed form, or None with all the faults."""
     faults = code_faults(tree)
     values: dict[str, Any] = {}
@@ -68,9 +76,10 @@ def inspect(tree: Mapping[str, Any], registry: Registry) -> tuple[Config | None,
             faults.append(_unknown_key(str(key), tree[key]))
     if faults:
         return None, faults
-    config = Config(**values)
+    config = Config(**values, said=said)
     config.model.layers, config.model.embed_norm = parts
     wrong = _consistent(config)
+    wrong = wrong or dead(config)
     return (None, wrong) if wrong else (config, [])
 
 
@@ -84,13 +93,16 @@ def _model_parts(
 
     def choose(kind: str, given: Any, path: str) -> Chosen | None:
         base: Chosen | None = values[kind]
+        changed: frozenset[str] | None = None
         if isinstance(given, str):
             given = {"part": given}
         if isinstance(given, Mapping) and "part" not in given:
             if base is None:
                 return None  # its fault is named above
+            changed = frozenset(map(str, given))
             given = {"part": base.entry.part.name, **dataclasses.asdict(base.options), **given}
-        return _choose(kind, given, registry, faults, path)
+        found = _choose(kind, given, registry, faults, path)
+        return None if found is None else dataclasses.replace(found, changed=changed)
 
     rest = dict(node)
     rules = read_rules(rest.pop("layers", []), choose, faults)
@@ -326,21 +338,3 @@ def settings(options: Options) -> dict[str, Any]:
 
 def _node(chosen: Chosen) -> dict[str, Any]:
     return {"part": chosen.entry.part.name, **dataclasses.asdict(chosen.options)}
-
-
-def show(value: Any, depth: int = 0, most: int = 60) -> str:
-    """Return a value as one would type it, cut to `most` characters."""
-    if depth > DEEPEST:
-        return "..."
-    if value is None or isinstance(value, bool):
-        text = {None: "null", True: "true", False: "false"}[value]
-    elif isinstance(value, list | tuple):
-        text = f"[{','.join(show(item, depth + 1, most) for item in value)}]"
-    elif isinstance(value, Mapping):
-        inside = ",".join(f"{key}:{show(item, depth + 1, most)}" for key, item in value.items())
-        text = f"{{{inside}}}"
-    elif isinstance(value, float):
-        text = repr(value).replace("e-0", "e-")
-    else:
-        text = str(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -28,6 +28,7 @@ from encoderkit.config.check import (
     plain,
     show,
 )
+from encoderkit.config.live import spoken
 from encoderkit.config.overrides import Origin, cause, leaves, quoted, resolved, several
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
@@ -72,7 +73,8 @@ class Composer:
         faults += more
         if "model" in tree:
             tree["model"] = self.presets.opened(tree["model"])
-        config, wrong = inspect(tree, self.registry)
+        said = frozenset(key for i in points for key in spoken(i.key_or_group, i.value()))
+        config, wrong = inspect(tree, self.registry, said)
         faults += [f for f in wrong if f.group not in lost]
         if faults or config is None:
             raise ConfigError(list(dict.fromkeys(faults)))

@@ -9,7 +9,8 @@ from typing import Any
 from encoderkit.api import KINDS
 from encoderkit.config.check import plain
 from encoderkit.config.layers import chosen_of
-from encoderkit.config.schema import Chosen, Config
+from encoderkit.config.schema import Config
+from encoderkit.registry import Entry
 
 
 def semantic(config: Config) -> dict[str, Any]:
@@ -25,12 +26,12 @@ def part_versions(config: Config) -> dict[str, dict[str, str]]:
     """Return, for each choice, the part with its distribution, version and source hash."""
     versions: dict[str, dict[str, str]] = {}
     for kind in KINDS:
-        versions[kind] = _version(getattr(config, kind))
-    return versions | {place: _version(chosen) for place, chosen in chosen_of(config).items()}
+        versions[kind] = version(getattr(config, kind).entry)
+    return versions | {place: version(held.entry) for place, held in chosen_of(config).items()}
 
 
-def _version(chosen: Chosen) -> dict[str, str]:
-    entry = chosen.entry
+def version(entry: Entry) -> dict[str, str]:
+    """Return a part with its distribution, version and source hash."""
     return {
         "part": entry.part.name,
         "distribution": entry.owner.distribution,

@@ -12,7 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS, Options
 from encoderkit.config.check import SHORT, check, inspect, settings, show, unknown_choice
-from encoderkit.config.presets import Presets
+from encoderkit.config.live import spoken
+from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
@@ -33,7 +34,8 @@ def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
     if len(request) == 1 and isinstance(request[0], DictConfig):
         request = (_container(request[0]),)
     if len(request) == 1 and isinstance(request[0], Mapping):
-        return check(_expand(request[0], Presets(registry(), config_dirs)), registry())
+        tree = _expand(request[0], Presets(registry(), config_dirs))
+        return check(tree, registry(), _said(request[0]))
     strings = [item for item in request if isinstance(item, str)]
     if len(strings) < len(request):
         kinds = ", ".join(type(item).__name__ for item in request)
@@ -52,6 +54,22 @@ def _container(request: DictConfig) -> Any:
         where = str(getattr(error, "full_key", "") or "request")
         problem = f"{(str(error) or 'cannot be read').splitlines()[0]}."
         raise ConfigError([Fault(where, problem)]) from error
+
+
+def _said(request: Mapping[Any, Any]) -> frozenset[str]:
+    """Return the keys that a mapping sets; a whole configuration, as config.yaml has it, none.
+
+    Typed options set what is not at its default.
+    """
+    found: list[str] = []
+    for key, value in request.items() if "schema" not in request else ():
+        path = SHORT.get(str(key), str(key))
+        if isinstance(value, Options):
+            usual = defaults_of(type(value))
+            own = {name: getattr(value, name) for name in usual}
+            value = {k: v for k, v in own.items() if usual[k] not in ("???", v)}
+        found += spoken(path, value)
+    return frozenset(found)
 
 
 def _expand(request: Mapping[Any, Any], presets: Presets) -> dict[str, Any]:

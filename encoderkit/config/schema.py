@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from encoderkit.api import Options, option
 from encoderkit.registry import Entry
@@ -10,10 +10,15 @@ from encoderkit.registry import Entry
 
 @dataclass(slots=True)
 class Chosen:
-    """The part chosen for one kind, with its options."""
+    """The part chosen for one kind, with its options.
+
+    `changed` names the options in which it differs from the part chosen above it, where a rule says
+    just those; None is a choice of its own.
+    """
 
     entry: Entry
     options: Options
+    changed: frozenset[str] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -52,6 +57,7 @@ class ModelOptions(Options):
         "auto",
         "a norm after the last layer; auto asks the placement",
         choices=("auto", "true", "false"),
+        when="norm.part!=none",
     )
 
 
@@ -103,7 +109,7 @@ class SweepOptions(Options):
     """How a sweep is run; never part of a cell's identity."""
 
     dir: str | None = option(None, "results directory; null is runs/NAME or runs/HASH-OF-THE-AXES")
-    name: str | None = option(None, "names the results directory runs/NAME")
+    name: str | None = option(None, "names the results directory runs/NAME", when="sweep.dir=null")
     seeds: int | list[int] = option(1, "a number of seeds (0, 1, ...), or a list of them")
     jobs: int | None = option(
         None, "cells at once; null is the number of cores / run.threads", at_least=1
@@ -138,7 +144,7 @@ class SweepOptions(Options):
 
 @dataclass(slots=True, kw_only=True)
 class Config:
-    """A whole request, checked."""
+    """A whole request, checked; `said` are the keys that the request itself set, not its files."""
 
     model: ModelOptions
     norm: Chosen
@@ -154,6 +160,7 @@ class Config:
     seed: int
     seed_init: int
     seed_data: int
+    said: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 SETTINGS: dict[str, type[Options]] = {

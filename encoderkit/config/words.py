@@ -11,10 +11,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException
 
-from encoderkit.config.check import DEEPEST, SHORT, code_faults, unknown_choice
+from encoderkit.config.check import SHORT, code_faults, unknown_choice
 from encoderkit.config.overrides import quoted, refused
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
+from encoderkit.config.text import DEEPEST
 from encoderkit.errors import Fault, nearest
 from encoderkit.registry import GROUPS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from encoderkit.api import Device, Precision, Traits
 from encoderkit.config.layers import sublayers_of
+from encoderkit.config.live import Uses, unread
 from encoderkit.config.needs import PRECISIONS, conflicts
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config
@@ -27,6 +27,7 @@ from encoderkit.nn.stack import EncoderStack, Parallel, Sublayer
 from encoderkit.plugins import registry
 
 T = TypeVar("T")
+M = TypeVar("M", bound=nn.Module)
 S = TypeVar("S", bound=EncoderStack)
 CPU, META = torch.device("cpu"), torch.device("meta")
 IDLE = ("train", "task", "run.", "sweep.", "seeds=", "jobs=")
@@ -117,6 +118,7 @@ def _finished(
         with home, seeded(key(config.seed_init), CPU):
             assembly = _Assembly(config)
             stack = cls(**sizes, **assembly.pieces())
+        stack.slots = assembly.slots(stack)
         init = _made(config.init, "init", Init, (config.init.options,))
         gains = assembly.gains(init)
         if home is CPU:
@@ -134,8 +136,9 @@ class _Assembly:
         self.used: dict[str, Traits] = {}
         self.positions: dict[str, Chosen] = {}
         self.asked: set[str] = set()  # positions that some part reads, or that add to x
-        self.norm_asked = False
         self.depth = 0  # sublayers that are built
+        self.uses = Uses()
+        self.made: list[tuple[str, str, nn.Module]] = []  # path and label of each part
         self.brought: dict[str, tuple[float, str]] = {}  # branch gains, and whose they are
 
     def pieces(self) -> dict[str, Any]:
@@ -200,8 +203,10 @@ class _Assembly:
             for n in range(model.n_layers):
                 for _, parts in sublayers_of(self.config, n):
                     placement = parts["placement"]
+            self.uses.add(placement)
             wanted = placement.entry.load().final_norm
-        return self.norm(self.site("final", slot="final"), self.config.norm) if wanted else NoNorm()
+        site = self.site("final", slot="final")
+        return self.part("norm", site, Norm, self.config.norm) if wanted else NoNorm()
 
     def position(self, name: str) -> Position:
         """Return a position part.
@@ -215,7 +220,7 @@ class _Assembly:
                 where = f"model.layers: position={chosen.entry.part.name}"
                 problem = "adds to x before the first layer, so it cannot be for some layers only."
                 raise ConfigError([Fault(where, problem, "Choose it as position=.")])
-            self.asked.add(name)
+            self.ask(name, chosen)
         return made
 
     def position_name(self, chosen: Chosen) -> str:
@@ -230,18 +235,19 @@ class _Assembly:
         return name
 
     def refuse_idle(self) -> None:
-        """Refuse a norm or a position that no part asks for.
+        """Refuse a norm or a position that no part asks for, and what was said and is not read.
 
         Errors: ConfigError.
         """
         config, faults = self.config, []
-        if not self.norm_asked and config.norm.entry.part.name != "none":
+        if not self.uses.has(config.norm) and config.norm.entry.part.name != "none":
             problem = f"no part asks for a norm with {_label('placement', config.placement)}."
             faults.append(Fault(_label("norm", config.norm), problem, "Try norm=none."))
         for name, chosen in self.positions.items():
             if name not in self.asked and chosen.entry.part.name != "none":
                 problem = "no part asks for it: there is no attention that reads it."
                 faults.append(Fault(_label("position", chosen), problem, "Try position=none."))
+        faults += unread(config, self.uses, {fault.where for fault in faults})
         if faults:
             raise ConfigError(faults)
 
@@ -257,6 +263,16 @@ class _Assembly:
                 problem = f"{label} brings a gain for its branches already, {gain:.3g}."
                 raise ConfigError([Fault(where, problem, "Try init=xavier.")])
         return {path: gain * own for path, (gain, _) in self.brought.items() if gain * own != 1}
+
+    def slots(self, stack: nn.Module) -> dict[str, str]:
+        """Return the part that was built for each place, by its path in the stack.
+
+        One that stands nowhere in the stack has the path of its site.
+        """
+        paths = {id(module): name for name, module in stack.named_modules()}
+        unasked = {f"position.{name}" for name in self.positions if name not in self.asked}
+        found = {paths.get(id(module), path): label for path, label, module in self.made}
+        return {path: label for path, label in sorted(found.items()) if path not in unasked}
 
     def site(
         self,
@@ -278,24 +294,22 @@ class _Assembly:
             depth=0 if parts is None else self.depth,
             slot=slot,
             path=path,
-            make_norm=lambda site: self.norm(site, held["norm"]),
-            ask_position=lambda: self.ask(name),
+            make_norm=lambda site: self.part("norm", site, Norm, held["norm"]),
+            ask_position=lambda: self.ask(name, held["position"]),
         )
 
-    def ask(self, name: str) -> str:
+    def ask(self, name: str, chosen: Chosen) -> str:
         """Note that a part reads a position, and return its name."""
         self.asked.add(name)
+        self.uses.add(chosen)
         return name
 
-    def norm(self, site: Site, chosen: Chosen) -> Norm:
-        """Return a norm, built at a site."""
-        self.norm_asked |= chosen is self.config.norm
-        return self.part("norm", site, Norm, chosen)
-
-    def part(self, kind: str, site: Site, base: type[T], chosen: Chosen) -> T:
+    def part(self, kind: str, site: Site, base: type[M], chosen: Chosen) -> M:
         """Return a part, built at a site by draws of its own."""
         self.used[_label(kind, chosen)] = chosen.entry.part.traits
-        own = replace(site)
+        if kind != "position":  # those are used where some part asks for them
+            self.uses.add(chosen)
+        own = site.noting(self.uses.sizes.add)
         held = weakref.ref(own)
         with seeded(key(self.config.seed_init, site.path), CPU):
             module = _made(chosen, kind, base, (chosen.options, own))
@@ -307,6 +321,7 @@ class _Assembly:
                 f"{_owned(kind, chosen)} keeps its site at {site.path}. "
                 "Copy what you need from the site in __init__, and build norms there."
             )
+        self.made.append((site.path, _label(kind, chosen), module))
         return module
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 
@@ -35,6 +35,35 @@ class Site:
         width = self.d_model if width is None else width
         return self.make_norm(replace(self, d_model=width, path=f"{self.path}.{name}"))
 
+    def noting(self, note: Callable[[str], None]) -> Site:
+        """Return a copy that calls `note` with the name of whatever is read from it."""
+        own = {spec.name: getattr(self, spec.name) for spec in fields(Site) if spec.init}
+        return Noting(**own, note=note)
+
     def position(self) -> str:
         """Return the name under which `ctx.pos` holds this layer's position."""
         return self.ask_position()
+
+
+def ignore(name: str) -> None:
+    """Take no note."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Noting(Site):
+    """A site that tells what is read from it."""
+
+    note: Callable[[str], None] = field(default=ignore, repr=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return an attribute, and tell its name."""
+        object.__getattribute__(self, "note")(name)
+        return object.__getattribute__(self, name)
+
+    def norm(self, width: int | None = None) -> Any:
+        """Return a new norm; what is copied for its site has not been read."""
+        told, self.note = object.__getattribute__(self, "note"), ignore
+        try:
+            return Site.norm(self, width)
+        finally:
+            self.note = told

@@ -70,7 +70,7 @@ class EncoderStack(nn.Module):
 
     `position` holds the position parts by name, `embed_norm` the norm before the first layer,
     `layers[i][slot]` a Sublayer, `final` the last norm; `traits` what the parts in use declare, by
-    "kind=name"; `seed` keys the dropout.
+    "kind=name"; `slots` says which part stands where, "kind=name" by path; `seed` keys the dropout.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class EncoderStack(nn.Module):
         self.layers = layers
         self.final = final
         self.traits = dict(traits)
+        self.slots: dict[str, str] = {}
         self.seed = seed
         self.layout: Layout = "packed"
 

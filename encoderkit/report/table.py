@@ -16,7 +16,7 @@ from encoderkit.errors import StoreError
 from encoderkit.report import stats
 from encoderkit.report.about import About, about
 from encoderkit.report.stats import Difference
-from encoderkit.sweep import axes, record, store
+from encoderkit.sweep import axes, record, slots, store
 from encoderkit.sweep.record import Record
 
 _ONE_SEED = "one seed gives no interval; seeds=3 does"
@@ -97,6 +97,7 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
     first = _baseline(labels, baseline, planned)
     groups.sort(key=lambda group: group.label != first)  # stable: the plan's order behind it
     notes += _notes(groups)
+    notes += dict.fromkeys(f"{each.label}: {t}" for each in listed for t in slots.idle(each.slots))
     titles = _titles(groups)
     rows = [_row(group, groups[0], title) for group, title in zip(groups, titles, strict=True)]
     if planned and first == planned["baseline"]:

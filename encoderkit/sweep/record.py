@@ -44,6 +44,8 @@ class Record:
     flops_per_token: float | None = None
     against: dict[str, Any] = field(default_factory=dict)
     decay_groups: dict[str, list[str]] = field(default_factory=dict)
+    slots: list[dict[str, Any]] = field(default_factory=list)
+    coverage: dict[str, list[int]] = field(default_factory=dict)
     tokens: int = 0
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from encoderkit.config.schema import Config
 from encoderkit.errors import EncoderkitError, StoreError
 from encoderkit.fs import write_atomic
 from encoderkit.plugins import registry
-from encoderkit.sweep import asked, lock, record, store
+from encoderkit.sweep import asked, lock, record, slots, store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.record import Record
 
@@ -179,6 +179,7 @@ class _Run:
         self._refuse_another(identity(config, task.data_hash))
         model = build_model(config, task.vocab, task.outputs)
         self.record.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.record.slots = slots.filled(model.slots, registry())
         record.save(self.record, self.directory)
         watch = Obedient(self.watch or Watch(), self.stop)
         return fit(
@@ -216,7 +217,8 @@ class _Run:
         self.record.metrics = dict(outcome.metrics)
         self.record.seconds["train"] = outcome.seconds
         self.record.decay_groups = outcome.groups
-        self.record.notes += outcome.notes
+        self.record.coverage, idle = slots.counted(self.record.slots, outcome.ran)
+        self.record.notes += [*outcome.notes, *idle]
 
     def _fail(self, reason: str) -> None:
         self.record.traceback = traceback.format_exc()

@@ -25,6 +25,7 @@ from encoderkit.train.device import (
 )
 from encoderkit.train.evaluate import evaluate
 from encoderkit.train.keep import DirectoryKeeper, Keeper
+from encoderkit.train.ledger import Ledger
 from encoderkit.train.optim import decay_groups, optimizer, rate
 from encoderkit.train.step import Snapshot, Stepper, Unchanged
 
@@ -48,7 +49,8 @@ class Outcome:
 
     `state` is ok, stalled, nonfinite or interrupted, and `reason` says why in words; `metrics` are
     those of the last evaluation, and the losses of parts, part/NAME, in the training step before
-    it; `tokens` and `seconds` are of training, over all sittings.
+    it; `tokens` and `seconds` are of training, over all sittings; `ran` names the parts that ran in
+    "train" and in "eval", by their path.
     """
 
     state: str
@@ -59,11 +61,15 @@ class Outcome:
     seconds: float
     groups: dict[str, list[str]]
     notes: list[str]
+    ran: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is; `evaluated` is false while the evaluation of its last step is due."""
+    """How far a run is; `evaluated` is false while the evaluation of its last step is due.
+
+    `ran` is kept with the checkpoint, so that a run that was stopped after its last step knows.
+    """
 
     step: int = 0
     evaluated: bool = True
@@ -71,6 +77,7 @@ class Progress:
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)  # their losses in the last step
+    ran: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Ended(Exception):
@@ -127,6 +134,7 @@ class Loop:
         self.optimizer = optimizer(model, options)
         self.stepper = Stepper(model, task, options, self.device)
         self.at = Progress()
+        self.ledger = Ledger(model, self.at.ran)
         self.saved: tuple[int, bool] | None = None
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -166,7 +174,7 @@ class Loop:
         self.keeper.flush()
         at, groups = self.at, decay_groups(self.model)
         return Outcome(
-            state, reason, at.step, at.metrics, at.tokens, at.seconds, groups, self.notes
+            state, reason, at.step, at.metrics, at.tokens, at.seconds, groups, self.notes, at.ran
         )
 
     def _step(self) -> float:
@@ -177,9 +185,10 @@ class Loop:
         before = Snapshot(self.model, self.device) if len(micro) > 1 else Unchanged()
         self.optimizer.zero_grad()
         try:
-            for i, part in enumerate(micro):
-                self._poll()
-                self.stepper.add(part, batch, step * self.options.accumulate + i)
+            with self.ledger.watching("train"):
+                for i, part in enumerate(micro):
+                    self._poll()
+                    self.stepper.add(part, batch, step * self.options.accumulate + i)
         except Ended:
             before.restore()
             raise
@@ -204,7 +213,9 @@ class Loop:
             return
         before = Snapshot(self.model, self.device)
         try:
-            metrics = evaluate(self.model, self.task, self.stepper.forward, self.device, self._poll)
+            with self.ledger.watching("eval"):
+                forward = self.stepper.forward
+                metrics = evaluate(self.model, self.task, forward, self.device, self._poll)
         except Ended:
             before.restore()
             raise
@@ -258,6 +269,7 @@ class Loop:
             raise CheckpointError(f"the checkpoint is of another model: {words}") from error
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
+        self.ledger.ran = self.at.ran
         self.saved = (self.at.step, self.at.evaluated)
 
 

@@ -29,11 +29,17 @@ class SinusoidalOptions(Options):
 class RoPEOptions(Options):
     """The options of `position=rope`."""
 
-    theta: float = option(10000.0, "the slowest pair of channels turns once in 2 pi theta", above=1)
+    theta: float = option(
+        10000.0,
+        "the slowest pair of channels turns once in 2 pi theta",
+        above=1,
+        when="position.width!=2",  # the first pair turns once in 2 pi, whatever theta is
+    )
     layout: str = option(
         "half",
         "of W turned channels, i goes with i + W/2, or each with its neighbour",
         choices=("half", "interleaved"),
+        when="position.width!=2",
     )
     width: int | None = option(
         None, "channels of a head that are turned, an even number; null is all", at_least=2

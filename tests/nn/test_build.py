@@ -30,7 +30,7 @@ PINNED = {
         "model.embed_norm=rmsnorm",
     ]
     + ["attention.qk_norm=head", "position=none"],
-    "ffn only": ["attention=none", "norm=none", "model.final_norm=true"],
+    "ffn only": ["attention=none", "norm=none"],
 }
 
 
@@ -158,8 +158,7 @@ def test_sublayers_are_data() -> None:
     assert [list(layer) for layer in stack.layers] == [["ffn", "attention", "ffn_2"]] * 2  # type: ignore[call-overload]
     assert [list(layer) for layer in build("ffn=none").layers] == [["attention"]] * 3  # type: ignore[call-overload]
     x = torch.rand(2, 3, 64)
-    gone = ["ffn=none", "attention=none", "position=none", "norm=none"]
-    nothing = build(*gone, "model.final_norm=false")
+    nothing = build("ffn=none", "attention=none", "position=none", "norm=none")
     assert torch.equal(nothing(x), x)
 
 

@@ -125,7 +125,7 @@ def test_repeated_slots_and_no_final_norm() -> None:
 
 
 def test_a_stack_of_nothing() -> None:
-    found = explain(configure("attention=none", "ffn=none", "norm=none", "model.final_norm=false"))
+    found = explain(configure("attention=none", "ffn=none", "norm=none"))
     assert found.parameters == 0 and [row.share for row in found.rows] == [0.0]
     assert found.flops == 0 and [row.flops_share for row in found.rows] == [0.0]
 

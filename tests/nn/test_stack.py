@@ -25,7 +25,8 @@ from encoderkit.nn.context import packed
 from encoderkit.nn.stack import enter_padded
 from encoderkit_builtin.norms import NoNorm
 
-SMALL = ("model.d_model=16", "model.n_heads=2", "model.n_layers=2")
+HEADLESS = ("model.d_model=16", "model.n_layers=2")
+SMALL = (*HEADLESS, "model.n_heads=2")
 VARIANTS = {
     "default": (),
     "naive": ("attention=naive", "position=none", "placement=post"),
@@ -39,7 +40,8 @@ variants = pytest.mark.parametrize("name", VARIANTS)
 
 @functools.cache
 def request(name: str, *more: str) -> Config:
-    return configure(*SMALL, *VARIANTS[name], *more)
+    sizes = HEADLESS if name == "bare" else SMALL
+    return configure(*sizes, *VARIANTS[name], *more)
 
 
 def make(name: str, *more: str, dtype: torch.dtype = torch.float64) -> EncoderStack:
@@ -366,7 +368,7 @@ def test_parallel_branches_share_a_norm_and_a_residual() -> None:
 
 
 def test_a_scaled_branch_counts_in_part() -> None:
-    stack = build_stack(configure(*SMALL, "model.sublayers=[0.5*ffn]"), dtype=torch.float64)
+    stack = build_stack(configure(*HEADLESS, "model.sublayers=[0.5*ffn]"), dtype=torch.float64)
     (sublayer,) = stack.layers[0].values()  # type: ignore[operator]
     x, ctx = torch.randn(5, 16).double(), packed([5], (1, 5), torch.device("cpu"))
     inner = sublayer.placement.before(x, ctx)

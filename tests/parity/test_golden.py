@@ -25,8 +25,8 @@ NAMES = {
     "bf2": "ffn.branch.down.bias",
 }
 STACKS = {
-    "post_ln_gelu": ["norm=layernorm", "placement=post", "ffn=gelu"],
-    "pre_ln_gelu": ["norm=layernorm", "norm.eps=1e-5", "ffn=gelu", "model.final_norm=false"],
+    "post_ln_gelu": ["norm=layernorm", "placement=post", "ffn=gelu", "ffn.width=40"],
+    "pre_ln_gelu": ["norm.eps=1e-5", "ffn=gelu", "ffn.width=40", "model.final_norm=false"],
     "pre_rms_swiglu": ["norm=rmsnorm", "ffn=swiglu", "ffn.width=40", "model.final_norm=false"],
 }
 
@@ -90,6 +90,6 @@ def test_the_stacks(name: str, attention: str) -> None:
             _, n, tensor = key.split(".")
             layers[int(n)][tensor] = golden[key]
     request = [*STACKS[name], f"attention={attention}", "model.d_model=12", "model.n_layers=6"]
-    request += ["model.n_heads=3", "model.d_ff=40"]
+    request += ["model.n_heads=3"]
     x, wanted = torch.from_numpy(golden["X"]), torch.from_numpy(golden["out"])
     assert error(request, layers, x, wanted) < 1e-10

@@ -62,7 +62,7 @@ def test_the_fields_of_schema_1_are_these() -> None:
     assert names == [
         *["schema", "id", "label", "overrides", "state", "reason", "traceback", "seeds", "parts"],
         *["budget", "data_hash", "task", "environment", "parameters"],
-        *["flops_per_token", "against", "decay_groups", "tokens"],
+        *["flops_per_token", "against", "decay_groups", "slots", "coverage", "tokens"],
         *["steps", "seconds", "peak_memory_bytes", "metrics", "notes", "started", "ended"],
         "reproduce",
     ]
@@ -116,6 +116,8 @@ WRONG = {
     "seconds": [None, {"train": "x"}],
     "parameters": ["many", 1.5],
     "decay_groups": [{"decay": "x"}],
+    "slots": [None, ["x"]],
+    "coverage": [None, {"train": 3}],
     "overrides": [None, [1]],
     "data_hash": [None],
     "id": [5],

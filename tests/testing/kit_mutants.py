@@ -410,6 +410,42 @@ class IgnoresItsOption(Gained):
     pass
 
 
+@dataclass(slots=True, kw_only=True)
+class FalseWhen(Options):
+    """An option that has an effect where it says that it has none."""
+
+    offset: float = option(0.0, "added to the gain", when="norm.eps!=1")
+    eps: float = option(1e-6, "added to the mean square", above=0)
+
+
+@mutant("norm", "options_matter", options=FalseWhen())
+class AlwaysReads(Gained):
+    def __init__(self, opts, site):
+        super().__init__(opts, site)
+        self.opts = opts
+
+    def forward(self, x, ctx):
+        rms = (x.square().mean(1, keepdim=True) + self.opts.eps).sqrt()
+        return x / rms * (self.weight + self.opts.offset)
+
+
+@dataclass(slots=True, kw_only=True)
+class NoSuchPlace(Options):
+    """An option whose `when` is about nothing."""
+
+    offset: float = option(0.0, "added to the gain", when="norm.epsilon!=1")
+
+
+@mutant("norm", "options_matter", options=NoSuchPlace())
+class NamesNothing(Gained):
+    def __init__(self, opts, site):
+        super().__init__(opts, site)
+        self.offset = opts.offset
+
+    def forward(self, x, ctx):
+        return super().forward(x, ctx) * (1 + self.offset)
+
+
 liar("norm", IgnoresItsOption, "torch_free_catalogue", options=Unread())
 
 

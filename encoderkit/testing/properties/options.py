@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
+import yaml
 from torch import Tensor
 
-from encoderkit.api import KINDS, Range
+from encoderkit.api import KINDS, Condition, Range, conditions, fit
 from encoderkit.config.check import inspect, plain, show
 from encoderkit.errors import EncoderkitError
 from encoderkit.nn import Out
@@ -79,7 +81,7 @@ def _fields(subject: Subject) -> Iterator[tuple[Any, Any]]:
         yield spec, getattr(subject.options, spec.name)
 
 
-def _others(value: Any, spec: Any) -> list[Any]:
+def others(value: Any, spec: Any) -> list[Any]:
     """Return other values that an option takes."""
     allowed: Range = spec.metadata["range"]
     if allowed.choices is not None:
@@ -97,21 +99,68 @@ def _others(value: Any, spec: Any) -> list[Any]:
 
 @proves("every option has an effect", KINDS, (CASE,), given=_none)
 def options_matter(subject: Subject, case: Case) -> float:
-    """Compare results, states and shapes under another value of each option."""
-    before = observed(subject, case)
+    """Compare results, states and shapes under another value of each option.
+
+    An option with a `when` is tried with the part's other options such that it holds, and such that
+    it does not: there it must change nothing. What a `when` says of other parts is not tried.
+    """
     for spec, value in _fields(subject):
         need = spec.metadata.get("needs")
         if need is not None and need not in subject.traits.serves:
             continue  # refused before training
-        for other in _others(value, spec):
-            try:
-                after = observed(subject.with_options(**{spec.name: other}), case)
-            except EncoderkitError:
-                continue  # refused together with the others: so it is read
-            same = len(before) == len(after) and all(map(_equal, before, after))
-            words = f"{subject.kind}.{spec.name}={show(other)} changes nothing"
-            require(not same, f"{words} ({show(value)} is usual)")
+        live, idle = under(subject, spec)
+        for other in others(value, spec):
+            found = f"{subject.kind}.{spec.name}={show(other)}"
+            if live is not None:
+                words = f"{found} changes nothing ({show(value)} is usual)"
+                require(_matters(live, spec.name, other, case) is not False, words)
+            if idle is not None:
+                words = f"{found} has an effect where its `when` says that it has none"
+                require(not _matters(idle, spec.name, other, case), words)
     return 0.0
+
+
+def under(subject: Subject, spec: Any) -> tuple[Subject | None, Subject | None]:
+    """Return the subject where an option's `when` holds, and where it does not, as far as it can.
+
+    None is where another part decides.
+    """
+    words = conditions(spec.metadata["when"]) if spec.metadata["when"] else []
+    own = [each for each in words if each.path.startswith(f"{subject.kind}.")]
+    own = [each for each in own if not each.path.endswith(".part")]
+    live: Subject | None = subject
+    for each in own:
+        live = _with(live, each, True)
+    idle = _with(live, own[0], False) if own else None
+    return live if len(own) == len(words) else None, idle
+
+
+def _with(subject: Subject | None, word: Condition, wanted: bool) -> Subject | None:
+    """Return the subject with another value of an option, so that a condition holds or does not."""
+    if subject is None:
+        return None
+    name = word.path.partition(".")[2]
+    specs = {spec.name: spec for spec, _ in _fields(subject)}
+    require(name in specs, f"a `when` names {word.path}, and there is no such option")
+    value, hint = getattr(subject.options, name), get_type_hints(subject.part.options)[name]
+    if word.holds(value) is wanted:
+        return subject
+    tried = []
+    for text in (word.value, *others(value, specs[name])):
+        with contextlib.suppress(TypeError, yaml.YAMLError):
+            tried.append(fit(yaml.safe_load(str(text)), hint))
+    held = [v for v in tried if word.holds(v) is wanted]
+    return subject.with_options(**{name: held[0]}) if held else None
+
+
+def _matters(subject: Subject, name: str, value: Any, case: Case) -> bool | None:
+    """Tell whether another value of an option makes a difference; None where it is refused."""
+    try:
+        before = observed(subject, case)
+        after = observed(subject.with_options(**{name: value}), case)
+    except EncoderkitError:
+        return None  # together with the others: so it is read
+    return len(before) != len(after) or not all(map(_equal, before, after))
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
