@@ -30,6 +30,7 @@ from encoderkit.train.optim import decay_groups, optimizer, rate
 from encoderkit.train.step import Snapshot, Stepper, Unchanged
 
 _STALL = 0.95  # of the trivial loss; .98 missed a clear stall at 2.413 of 2.485
+_SPIKE = 0.2  # of the trivial loss: how far the loss may end above its best
 
 
 class Watch:
@@ -47,7 +48,7 @@ class Watch:
 class Outcome:
     """How a run ended.
 
-    `state` is ok, stalled, nonfinite or interrupted, and `reason` says why in words; `metrics` are
+    `state` is ok, stalled, spiked, nonfinite or interrupted, and `reason` says why in words; `metrics` are
     those of the last evaluation, and the losses of parts, part/NAME, in the training step before
     it; `tokens` and `seconds` are of training, over all sittings; `ran` names the parts that ran in
     "train" and in "eval", by their path.
@@ -78,6 +79,8 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)  # their losses in the last step
     ran: dict[str, list[str]] = field(default_factory=dict)
+    best: float | None = None  # the least validation loss so far
+    best_step: int = 0
 
 
 class Ended(Exception):
@@ -224,10 +227,26 @@ class Loop:
         for name, value in metrics.items():
             self._require_finite(value, f"val/{name}", step)
         self.at.metrics, self.at.evaluated = metrics | self.at.parts, True
+        if self.at.best is None or metrics["loss"] < self.at.best:
+            self.at.best, self.at.best_step = metrics["loss"], step
+        elif (words := self._rise()) and words not in self.notes:
+            self.notes.append(words)
         self.keeper.flush()
+
+    def _rise(self) -> str:
+        """Return in words that the validation loss has risen far above its best, if it has."""
+        loss, best = self.at.metrics["loss"], self.at.best
+        if best is None or loss - best <= _SPIKE * abs(self.task.trivial_loss):
+            return ""
+        return (
+            f"the validation loss rose from {best:.4g} at step {self.at.best_step} to {loss:.4g} "
+            f"at step {self.at.step}, by more than {_SPIKE} of the trivial loss"
+        )
 
     def _verdict(self) -> tuple[str, str]:
         loss, trivial = self.at.metrics["loss"], self.task.trivial_loss
+        if self.options.judge_stall and (words := self._rise()):
+            return "spiked", words
         if self.options.judge_stall and stands_still(loss, trivial):
             return "stalled", (
                 f"the validation loss {loss:.4g} is no better than {_STALL} of the trivial loss "

@@ -361,3 +361,24 @@ def test_a_real_encoder_stopped_and_resumed_is_bit_equal(
         assert sit(name, stop_at(asked=asked)).state == "interrupted"
         assert sit(name).state in ("ok", "stalled")
         assert everything(tmp_path / name) == everything(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("losses", "state"),
+    [([1.0, 0.5, 0.81], "ok"), ([1.0, 0.5, 0.83], "spiked"), ([1.0, 1.4, 0.9], "ok")],
+)
+def test_a_run_that_ends_far_above_its_best_is_spiked(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, losses: list[float], state: str
+) -> None:
+    """The trivial loss is 1.6, so a rise by more than .32 is too much."""
+    found = iter(losses)
+    monkeypatch.setattr(loop, "evaluate", lambda *_: {"loss": next(found)})
+    _, outcome = trained(steps=3, eval_every=1, judge_stall=True)
+    assert outcome.state == state
+    if state == "spiked":
+        assert outcome.reason == (
+            "the validation loss rose from 0.5 at step 2 to 0.83 at step 3, by more than 0.2 of "
+            "the trivial loss"
+        )
+    risen = losses[1] - losses[0] > 0.32 or state == "spiked"
+    assert [note.startswith("the validation loss rose") for note in outcome.notes] == [True] * risen
