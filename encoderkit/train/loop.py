@@ -48,10 +48,10 @@ class Watch:
 class Outcome:
     """How a run ended.
 
-    `state` is ok, stalled, spiked, nonfinite or interrupted, and `reason` says why in words; `metrics` are
-    those of the last evaluation, and the losses of parts, part/NAME, in the training step before
-    it; `tokens` and `seconds` are of training, over all sittings; `ran` names the parts that ran in
-    "train" and in "eval", by their path.
+    `state` is ok, stalled, spiked, nonfinite or interrupted, and `reason` says why in words;
+    `metrics` are those of the last evaluation, and the losses of parts, part/NAME, in the training
+    step before it; `tokens` and `seconds` are of training, over all sittings; `ran` names the parts
+    that ran in "train" and in "eval", by their path.
     """
 
     state: str
