@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from encoderkit.sweep import record
 from encoderkit.sweep.forecast import Forecast, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
@@ -21,7 +21,7 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
             "forecast": {label: dataclasses.asdict(each) for label, each in found.items()},
             "total": total,
         }
-        print(json.dumps(content, indent=2, default=list))
+        print(record.dump(content).decode(), end="")
         return 0
     from encoderkit.cli.output import show_table
 
@@ -38,14 +38,19 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
     ]
     headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory"]
     show_table(headers, rows, right="llrrrrr", droppable=("memory", "FLOPs a token"))
-    print(f"\n{total['runs']} runs of {len(asked.labels)} variants in {asked.directory}", end="")
-    print(f", baseline {asked.baseline}: {_sum(total)}")
+    print(f"\n{size(asked)} in {asked.directory}, baseline {asked.baseline}: {_sum(total)}")
     for each in asked.variants:
         if each.label != asked.baseline:
             print("\n".join(_against(each)))
     for line in notes(asked):
         print(f"note: {line}")
     return 0
+
+
+def size(asked: Plan) -> str:
+    """Return how much a plan asks for, in words."""
+    runs, variants = len(asked.cells), len(asked.labels)
+    return f"{runs} run{'s' * (runs > 1)} of {variants} variant{'s' * (variants > 1)}"
 
 
 def _sizes(outline: Outline) -> tuple[str, str]:

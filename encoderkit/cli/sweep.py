@@ -11,7 +11,7 @@ from encoderkit.cli import dry_run
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
 from encoderkit.errors import ConfigError, Fault
-from encoderkit.sweep.plan import Plan, notes, plan
+from encoderkit.sweep.plan import notes, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
-        print(f"{size(asked)} in {asked.directory}", flush=True)
+        print(f"{dry_run.size(asked)} in {asked.directory}", flush=True)
         for text in notes(asked):
             print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
@@ -78,12 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         again(asked.directory)
     return code
-
-
-def size(asked: Plan) -> str:
-    """Return how much a plan asks for, in words."""
-    runs, variants = len(asked.cells), len(asked.labels)
-    return f"{runs} run{'s' * (runs > 1)} of {variants} variant{'s' * (variants > 1)}"
 
 
 class Lines(Observer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,7 +120,7 @@ class Words:
             faults.append(Fault(line, "an interval has no points.", "Use range(start,stop,step)."))
             return []
         strings = itertools.islice(item.sweep_string_iterator(), MOST_POINTS + 1)
-        values = list(dict.fromkeys(strings))
+        values = list(dict.fromkeys(map(_typed, strings)))
         if not values:
             known = ", ".join(self.presets.groups.get(item.key_or_group, {}))
             faults.append(Fault(line, "matches nothing.", f"There are {known}." if known else ""))
@@ -133,6 +134,11 @@ class Words:
                         )
                     )
         return values
+
+
+def _typed(text: str) -> str:
+    """Return what Hydra makes of one of several values as one would type it: true, 1e-5."""
+    return {"True": "true", "False": "false"}.get(text) or re.sub(r"(?<=\de-)0(?=\d$)", "", text)
 
 
 def is_group(item: Override) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from encoderkit.config.check import SEEDS
 from encoderkit.config.identity import part_versions, semantic
 from encoderkit.config.schema import Config
 from encoderkit.errors import InputError
@@ -81,6 +82,6 @@ def _counted(config: Config, sizes: tuple[int, int], with_flops: bool) -> Facts:
 
 
 def what(variant: Variant) -> dict[str, Any]:
-    """Return the tree that decides a variant's numbers, without its seeds."""
+    """Return the tree that decides a variant's numbers, without the seeds that follow `seed`."""
     tree = semantic(variant.config)
-    return {k: v for k, v in tree.items() if not k.startswith("seed")}
+    return {k: v for k, v in tree.items() if k not in SEEDS or v != tree["seed"]}
