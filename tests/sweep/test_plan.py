@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import encoderkit
-
 from encoderkit.config.check import check, plain
 from encoderkit.errors import ConfigError, StoreError
 from encoderkit.plugins import registry
