@@ -26,9 +26,10 @@ from encoderkit.sweep.variant import Counts
 AXES = [
     "norm=layernorm,rmsnorm,scalenorm,dyt,none",
     "placement=pre,post,sandwich,reordered,layerscale",
-    "ffn=relu,gelu,silu,relu2,swiglu,geglu,reglu,bilinear,sigmoid_glu,glu",
+    "ffn=relu,gelu,silu,swiglu,geglu",
+    "attention=naive,sdpa",
 ]
-MORE = ["attention=naive,sdpa", "position=none,sinusoidal"]
+MORE = ["position=none,sinusoidal,learned,rope"]
 STAGES: list[tuple[str, Any, str]] = [
     ("grid", planning, "grid"),
     ("compose and check", Composer, "configure"),
