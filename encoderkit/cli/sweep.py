@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         "  encoderkit sweep ffn='glob(*glu)' jobs=2 sweep.name=gates\n"
         "  encoderkit sweep experiment=card --dry-run\n"
         "  encoderkit sweep norm=layernorm,dyt norm.eps=1e-5 sweep.optional=[norm.eps]\n"
-        "  encoderkit sweep ffn=gelu,swiglu,moe match=params\n",
+        "  encoderkit sweep ffn=gelu,swiglu,geglu match=params\n",
     )
     made.add_argument("--quiet", action="store_true", help="print the comparison alone")
     made.add_argument(

@@ -145,4 +145,7 @@ def test_other_files_may_stay_where_presets_are(tmp_path):
     (tmp_path / "sources").mkdir()
     for name in ("notes.yaml", "sources/main.yaml", "README.md"):
         (tmp_path / name).write_text("")
-    assert Presets(registry(), [tmp_path]).groups == Presets(registry()).groups
+    found, usual = Presets(registry(), [tmp_path]).groups, Presets(registry()).groups
+    assert {g: list(names) for g, names in found.items()} == {
+        g: list(names) for g, names in usual.items()
+    }
