@@ -62,6 +62,7 @@ def against(
         elif sort == "confounded":
             confounded.append(text)
     comes += _structure(variant, baseline)
+    confounded += _decay(variant, baseline)
     spent, base = variant.facts.flops, baseline.facts.flops
     return Against(
         factors=said,
@@ -155,6 +156,18 @@ def _structure(variant: Variant, baseline: Variant) -> Iterator[str]:
     if gains[0] != gains[1]:
         before, now = (", ".join(f"{gain:.3g}" for gain in sorted(each)) for each in gains)
         yield f"gain of branches at the start: {before} -> {now}"
+
+
+def _decay(variant: Variant, baseline: Variant) -> list[str]:
+    """Return the parameters that both have, and that weight decay reaches in one alone."""
+    ours, theirs = variant.facts, baseline.facts
+    found = [
+        f"weight decay of {_LAYER.sub('', path)}: {show(path in theirs.decayed)} -> "
+        f"{show(path in ours.decayed)}"
+        for path, shape in ours.shapes.items()
+        if theirs.shapes.get(path) == shape and (path in ours.decayed) != (path in theirs.decayed)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, set[tuple[int, ...]]]:

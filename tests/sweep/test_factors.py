@@ -230,6 +230,31 @@ def test_a_branch_gain_is_named_from_either_side(install: Any) -> None:
     assert back.comes_with[-1] == "gain of branches at the start: 0.25 -> 1"
 
 
+def test_weight_decay_that_reaches_other_tensors_confounds(install: Any) -> None:
+    install(
+        "encoderkit-spared",
+        ("norm", "spared"),
+        part=(
+            "import torch\n"
+            "from torch import nn\n"
+            "from encoderkit.nn import Norm\n"
+            "class Plain(Norm):\n"
+            "    weight_decay = True\n"
+            "    def __init__(self, opts, site):\n"
+            "        super().__init__()\n"
+            "        self.weight = nn.Parameter(torch.ones(site.d_model))\n"
+            "    def forward(self, x, ctx):\n"
+            "        return x * self.weight\n"
+        ),
+    )
+    found = one(SIZE, "norm=rmsnorm,spared", "model.n_heads=2")
+    assert found.confounded == (
+        "weight decay of attention.placement.before.weight: false -> true",
+        "weight decay of ffn.placement.before.weight: false -> true",
+        "weight decay of final.weight: false -> true",
+    )
+
+
 def test_a_plan_notes_what_is_confounded() -> None:
     found: Plan = plan([*SMALL, SIZE, "ffn=gelu,swiglu"])
     assert notes(found) == ["confounded: ffn=swiglu: ffn.bias: true -> false"]

@@ -7,6 +7,7 @@ from encoderkit.errors import ConfigError
 from encoderkit.nn.build import build_model
 from encoderkit.sweep import variant
 from encoderkit.sweep.variant import Counts, Facts, Variant, what
+from encoderkit.train.optim import decay_groups
 
 SMALL = ["model.n_layers=1", "model.d_model=16"]
 
@@ -24,6 +25,7 @@ def test_facts_are_those_of_the_model_that_will_be_built() -> None:
     outside = sum(p.numel() for part in (model.embed, model.head) for p in part.parameters())
     assert found.stack == found.parameters - outside == 4 * 256 + 3 * 16 + 2 * 16 * 32 + 32 + 16
     assert found.gains == {1.0}
+    assert found.decayed == set(decay_groups(model)["decay"]) > {"layers.0.ffn.branch.up.weight"}
 
 
 def test_flops_are_counted_only_when_asked_for() -> None:
