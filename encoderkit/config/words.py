@@ -138,7 +138,9 @@ class Words:
 
 def _typed(text: str) -> str:
     """Return what Hydra makes of one of several values as one would type it: true, 1e-5."""
-    return {"True": "true", "False": "false"}.get(text) or re.sub(r"(?<=\de-)0(?=\d$)", "", text)
+    return {"True": "true", "False": "false"}.get(text) or re.sub(
+        r"^(-?[\d.]+e-)0(\d)$", r"\1\2", text
+    )
 
 
 def is_group(item: Override) -> bool:

@@ -49,7 +49,7 @@ def against(
     comes: list[str] = []
     confounded: list[str] = []
     found = list(_differences(what(variant), what(baseline)))
-    count = Counter(_scope(path, asked) for path, _, _ in found)
+    count = Counter(_scope(path, asked) for path, _, _ in found if path not in matched)
     count.pop("", None)
     for path, here, there in found:
         text = f"{path}: {_text(there)} -> {_text(here)}"

@@ -30,6 +30,7 @@ def values(words: Words, text: str) -> tuple[list[str], list[str]]:
         ("ffn.bias=true,False,TRUE", ["true", "false"]),
         ("ffn.width=null,64", ["null", "64"]),
         ("ffn.act='True',relu", ["'True'", "relu"]),
+        ("ffn.act='1e-05',relu", ["'1e-05'", "relu"]),
         ("seed=range(0,6,2)", ["0", "2", "4"]),
         ("norm=choice(rmsnorm,none)", ["rmsnorm", "none"]),
         ("norm=sort(rmsnorm,none)", ["none", "rmsnorm"]),

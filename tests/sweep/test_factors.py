@@ -133,6 +133,15 @@ def test_two_presets_of_one_part_that_differ_in_one_number_differ_in_that(preset
     assert one(SIZE, "norm=layernorm,exact", config_dirs=(place,)) == Against(factors=("norm",))
 
 
+def test_a_width_that_matching_set_is_no_difference_of_the_presets(presets: Presets) -> None:
+    place = presets(ffn__a="defaults: [glu, _self_]\nbias: true", ffn__b="defaults: [glu, _self_]")
+    words = ("model.d_model=32", "ffn=a,b", "match=params", "sweep.match_multiple=1")
+    found = one(*words, config_dirs=(place,))
+    assert (
+        found.comes_with[0].startswith("ffn.width: null -> 90 (matched)") and found.confounded == ()
+    )
+
+
 def test_two_presets_of_one_part_that_differ_in_more_are_confounded(presets: Presets) -> None:
     place = presets(norm__exact="defaults: [layernorm, _self_]\neps: 1e-12\nbias: false")
     found = one(SIZE, "norm=layernorm,exact", config_dirs=(place,))
