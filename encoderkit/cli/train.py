@@ -11,7 +11,7 @@ from typing import Any
 
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
-from encoderkit.cli.sweep import size
+from encoderkit.cli.dry_run import size
 from encoderkit.config.schema import Config, SweepOptions
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry

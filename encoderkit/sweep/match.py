@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,9 +59,9 @@ def _free(variant: Variant, sweep: SweepOptions) -> str:
 
     Errors: ConfigError where it was said already.
     """
-    options = {spec.name for spec in dataclasses.fields(variant.config.ffn.options)}
-    name = "ffn.width" if "width" in options else "model.d_ff"
-    if name in map(key, variant.point):
+    options = variant.config.ffn.options
+    name = "ffn.width" if hasattr(options, "width") else "model.d_ff"
+    if name in map(key, variant.point) or getattr(options, "width", None) is not None:
         problem = f"would set {name}, which was said already."
         hint = f"Leave {name} out, or choose match=none."
         raise ConfigError([Fault(f"sweep.match={sweep.match}", problem, hint)])
@@ -90,7 +89,8 @@ def match_steps(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
 
     The warm-up keeps its share of the steps.
 
-    Errors: ConfigError where steps were said for some variants, or FLOPs are unknown.
+    Errors: ConfigError where steps were said for some variants, FLOPs are unknown, or no number
+    of steps comes within 5 %.
     """
     spent, whole = _spent(variant, sweep), _spent(baseline, sweep)
     train, base = variant.config.train, baseline.config.train
@@ -102,9 +102,16 @@ def match_steps(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
         problem = f"would set {said[0]}, which was said already."
         fault = Fault(f"sweep.budget={sweep.budget}", problem, "Choose budget=steps.")
         raise ConfigError([fault])
-    found = again(variant, f"train.steps={steps}")
+    off = abs(steps * spent / (base.steps * whole) - 1)
+    if off > MOST:
+        problem = f"{off:.1%} is the nearest to the baseline's {sweep.budget} that steps give."
+        hint = "Choose budget=steps, or more steps."
+        raise ConfigError([Fault(f"sweep.budget={sweep.budget}", problem, hint)])
     warmup = round(train.warmup * steps / train.steps)
-    return Matched(again(found, f"train.warmup={warmup}"), ("train.steps", "train.warmup"))
+    words = [f"train.steps={steps}", f"train.warmup={warmup}"]
+    for word in words if steps > train.steps else reversed(words):  # never more warm-up than steps
+        variant = again(variant, word)
+    return Matched(variant, ("train.steps", "train.warmup"))
 
 
 def _varies(name: str, variant: Variant, baseline: Variant) -> bool:

@@ -127,7 +127,7 @@ def plan(
     with Composer(registry(), config_dirs) as composer:
         spanned = grid(composer, words)
         _refuse_runner_axes(spanned.axes)
-        draft = Draft(composer, config_dirs)
+        draft = Draft(composer, config_dirs, spanned.sweep)
         for point in spanned.points:
             draft.add(point, axes.label(point, spanned.axes))
         if not skip_illegal or not draft.variants:
@@ -243,7 +243,7 @@ def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tup
             hint = "Use seed=0, or `encoderkit sweep` with the same words."
             fault = Fault(f"sweep.seeds={show(config.sweep.seeds)}", "one run has one seed.", hint)
             raise ConfigError([fault])
-        draft = Draft(composer, config_dirs, Counts(flops=False))
+        draft = Draft(composer, config_dirs, config.sweep, Counts(flops=False))
         draft.add(tuple(overrides), " ".join(axes.without_runner(overrides)) or axes.DEFAULT)
         draft.refuse()
         cells = draft.cells()
