@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.run import run_cell
 
-SEEDS = 14
+CELLS = 14
 SMALL = ["train.steps=4", "train.batch=2", "train.warmup=1", "train.eval_every=0"]
 SMALL += ["model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.judge_stall=false"]
 SMALL += ["run.checkpoint_every=1"]
@@ -22,9 +22,9 @@ SMALL += ["run.checkpoint_every=1"]
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """A sweep whose every cell ended ok; nobody may change its directory."""
     root = tmp_path_factory.mktemp("undisturbed") / "s"
-    made = plan([*SMALL, "norm=rmsnorm,none", f"seeds={SEEDS // 2}", f"sweep.dir={root}"])
+    made = plan([*SMALL, "norm=rmsnorm,none", f"seeds={CELLS // 2}", f"sweep.dir={root}"])
     made.save()
-    assert [run_cell(cell, root) for cell in made] == ["ok"] * SEEDS
+    assert [run_cell(cell, root) for cell in made] == ["ok"] * CELLS
     return made
 
 
@@ -37,7 +37,7 @@ def sweep(undisturbed: Plan, tmp_path: Path) -> Plan:
 
 
 @pytest.fixture
-def half(undisturbed: Plan) -> Iterator[Callable[[Plan, int], Path]]:
+def half() -> Callable[[Plan, int], Path]:
     """Run a cell of a sweep to its middle only, and return its directory."""
 
     def run(asked: Plan, n: int) -> Path:
@@ -47,4 +47,4 @@ def half(undisturbed: Plan) -> Iterator[Callable[[Plan, int], Path]]:
         assert run_cell(cell, asked.directory, stop=lambda: next(polls, "enough")) == "interrupted"
         return asked.directory / cell.name
 
-    yield run
+    return run

@@ -165,6 +165,26 @@ def test_what_a_process_holds_is_left_alone(sweep: Plan) -> None:
     assert not other.exists()
 
 
+def test_what_a_process_holds_is_not_even_read(
+    sweep: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = sweep.directory / sweep.cells[0].name
+    read: list[Path] = []
+    monkeypatch.setattr(doctor, "symptoms", lambda where, known: read.append(where) or [])
+    with lock.hold(place, 0):
+        examine(sweep.directory)
+    assert place not in read and len(read) == len(sweep) - 1
+
+
+def test_of_a_run_and_its_copies_the_planned_name_counts(sweep: Plan) -> None:
+    place = sweep.directory / sweep.cells[0].name
+    copy = place.with_name(f"a-{sweep.cells[0].id}")  # shorter, and before it in the alphabet
+    shutil.copytree(place, copy)
+    assert faults(examine(sweep.directory)) == [("copied", copy.name)]
+    (sweep.directory / store.SWEEP_FILE).unlink()  # then the shortest does
+    assert ("copied", place.name) in faults(examine(sweep.directory))
+
+
 def test_a_process_that_comes_after_the_look_is_left_alone(
     sweep: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +215,8 @@ def test_damage_beside_the_runs(sweep: Plan) -> None:
     (root / "folder").mkdir()
     (root / "other" / "deep").mkdir(parents=True)
     (root / "other" / "deep" / "sweep.json").write_text("{}")
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], **PIPED)  # type: ignore[call-overload]
+    ask = [sys.executable, "-c", "import os; print(os.getpid())"]
+    dead = subprocess.run(ask, capture_output=True, check=True)
     (root / f".sweep.json.{int(dead.stdout)}.tmp").write_bytes(b"{")
     (root / f".sweep.json.{os.getpid()}.tmp").write_bytes(b"{")  # it is still being written
     (root / ".gitignore").write_text("*")
@@ -214,9 +235,6 @@ def test_damage_beside_the_runs(sweep: Plan) -> None:
     assert (ward / "notes.txt").read_text() == "mine" and (ward / "folder").is_dir()
     assert faults(examine(root)) == [("nested", "other")] and examine(root).well
     assert (root / f".sweep.json.{os.getpid()}.tmp").exists()
-
-
-PIPED = {"capture_output": True, "check": True}
 
 
 @pytest.mark.parametrize(

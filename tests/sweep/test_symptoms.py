@@ -14,6 +14,7 @@ import pytest
 from encoderkit.sweep import record
 from encoderkit.sweep.plan import Plan
 from encoderkit.sweep.symptoms import Cure, Finding, Known, identity, symptoms
+from encoderkit.train.checkpoint import Checkpoint, save
 
 Half = Callable[[Plan, int], Path]
 NOBODY = Known(None, {})
@@ -145,6 +146,9 @@ def test_a_damaged_checkpoint_of_half_a_run_starts_it_anew(sweep: Plan, half: Ha
 
 def test_the_checkpoint_of_another_run_is_named(sweep: Plan) -> None:
     one, two = (sweep.directory / cell.name for cell in sweep.cells[:2])
+    shutil.rmtree(one / "checkpoint")
+    save(one / "checkpoint", Checkpoint({}, {}, {"identity": "x", "metrics_bytes": 10**6}))
+    assert "it is of run x" in only(one).what  # how long its metrics were says nothing of these
     shutil.rmtree(one / "checkpoint")
     shutil.copytree(two / "checkpoint", one / "checkpoint")
     assert f"it is of run {identity(two.name)}" in only(one).what
