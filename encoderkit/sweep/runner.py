@@ -90,6 +90,14 @@ def run_sweep(plan: Plan, observer: Observer | None = None) -> int:
     Errors: StoreError when the directory cannot be written.
     """
     plan.save()
+    return run_cells(plan, observer)
+
+
+def run_cells(plan: Plan, observer: Observer | None = None) -> int:
+    """Run what is not done of a plan that is saved, or of a share of it, as `run_sweep` does.
+
+    Errors: StoreError when the directory cannot be written.
+    """
     sweep = _Sweep(plan, observer or Observer())
     pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, preload=PRELOAD)
     interrupted = pool.run(sweep.works(), sweep)
