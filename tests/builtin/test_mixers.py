@@ -9,8 +9,8 @@ from encoderkit.nn import Tables
 from encoderkit.nn.build import build
 from encoderkit.nn.context import dense
 from encoderkit.testing import make_ctx, make_site
-from encoderkit_builtin.catalogue_attentions import LinearOptions
 from encoderkit_builtin.catalogue_positions import RoPEOptions
+from encoderkit_builtin.catalogue_attentions import LinearOptions
 from encoderkit_builtin.mixers import FNet, Linear
 from encoderkit_builtin.positions import RoPE
 
