@@ -24,6 +24,7 @@ NEW, OLD = f".{manifest.DIRECTORY}.new", f".{manifest.DIRECTORY}.old"  # of fs.r
 TEMPORARY = re.compile(r"\.(.+)\.(\d+)\.tmp")  # of fs.write_atomic: the file's name, the process
 
 _FILES = frozenset({record.FILE, CONFIG_FILE, LOG_FILE, METRICS_FILE, lock.FILE})
+_KEPT = f"{manifest.DIRECTORY}-"  # checkpoints that run.keep kept beside the last
 _EARLY = frozenset({CONFIG_FILE, LOG_FILE, lock.FILE})  # what stands there before the record
 _ANEW = "the next sweep runs the cell anew"
 
@@ -194,7 +195,7 @@ def _strays(place: Path) -> Iterator[Finding]:
             yield half_written(each)
         elif each.name in _FILES and not each.is_file():
             yield Finding("foreign", each, "no file, where a run has one", "a run fails over it")
-        elif each.name not in own and each.name not in _FILES:
+        elif each.name not in own | _FILES and not each.name.startswith(_KEPT):
             yield foreign(each)
     checkpoint = place / manifest.DIRECTORY
     for each in sorted(checkpoint.iterdir()) if checkpoint.is_dir() else ():
