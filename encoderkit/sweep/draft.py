@@ -109,7 +109,10 @@ class Draft:
 
     def again(self, variant: Variant, word: str) -> Variant:
         """Return the variant with one more override. Errors: ConfigError."""
-        kept = (text for text in variant.point if axes.key(text) != axes.key(word))
+        replaced = {axes.key(word)}
+        if axes.key(word) == "ffn.width":
+            replaced.add("model.d_ff")  # which has no effect then
+        kept = (text for text in variant.point if axes.key(text) not in replaced)
         point = (*kept, word)
         config = self.composer.configure(point)
         facts = self.counts.facts(config, self._tasks.facts(config).sizes)

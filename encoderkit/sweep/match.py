@@ -35,15 +35,19 @@ def match_width(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
     name = _free(variant, sweep)
     target = _size(baseline, sweep)
     step = sweep.match_multiple
-    tried = [again(variant, f"{name}={width}") for width in (step, 2 * step)]
+    try:
+        tried = [again(variant, f"{name}={width}") for width in (step, 2 * step)]
+    except ConfigError as error:
+        if any(fault.where.startswith(f"{name}=") for fault in error.faults):
+            raise _fixed(name, sweep) from error  # no part reads it
+        raise
     low, high = (_size(each, sweep) for each in tried)
     if high == low:
-        problem = f"the {sweep.match} do not depend on {name}, so nothing can be matched."
-        raise ConfigError([Fault(f"sweep.match={sweep.match}", problem, "Choose match=none.")])
+        raise _fixed(name, sweep)
     # Both are affine in the width.
     best = max(1, round((target - low) / (high - low)) + 1) * step
     found = again(variant, f"{name}={best}")
-    keys: tuple[str, ...] = (name,)
+    keys: tuple[str, ...] = (name, "model.d_ff")  # which a width of its own makes idle
     if _off(variant, target, sweep) <= _off(found, target, sweep):
         found, keys = variant, ()
     off = _off(found, target, sweep)
@@ -52,6 +56,11 @@ def match_width(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
         hint = "Choose match=none, a smaller sweep.match_multiple, or another baseline."
         raise ConfigError([Fault(f"sweep.match={sweep.match}", problem, hint)])
     return Matched(found, keys)
+
+
+def _fixed(name: str, sweep: SweepOptions) -> ConfigError:
+    problem = f"the {sweep.match} do not depend on {name}, so nothing can be matched."
+    return ConfigError([Fault(f"sweep.match={sweep.match}", problem, "Choose match=none.")])
 
 
 def _free(variant: Variant, sweep: SweepOptions) -> str:

@@ -40,7 +40,7 @@ def test_a_plan_is_a_table_and_how_each_variant_stands(
     assert [found and found[3] for found in ids] == ["0", "0", "1", "1"]
     assert lines[6] == (
         "4 runs of 2 variants in runs/s, baseline ffn=gelu: "
-        "time unknown (--trial runs a few steps of each variant)"
+        "time unknown (--trial runs a few steps of each variant); 0.2 MiB of checkpoints"
     )
     assert re.match(
         r"ffn=swiglu: differs in ffn; -\d\.\d% parameters, -\d\.\d% FLOPs of the stack", lines[7]
@@ -102,6 +102,7 @@ def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None
     assert found["total"] == {
         "runs": 4,
         "parameters": sum(parameters),
+        "disk_bytes": 12 * sum(parameters),
         "seconds": None,
         "source": "unknown",
     }

@@ -27,7 +27,13 @@ SMALL = ["model.d_model=16", "model.n_layers=2", "train=smoke", "run.device=cpu"
 def choices(kind: str) -> list[str]:
     """Return every choice of a kind that comes with encoderkit, presets too."""
     groups = Presets(registry()).groups[kind]
-    return [name for name, source in groups.items() if source.owner.startswith("encoderkit ")]
+    parts = registry().entries
+    return [
+        name
+        for name, source in groups.items()
+        if source.owner.startswith("encoderkit ")
+        and ((kind, name) not in parts or "cpu" in parts[kind, name].part.traits.devices)
+    ]
 
 
 PAIRS = [
@@ -37,9 +43,16 @@ PAIRS = [
 ]
 
 
+COMPANY = {
+    "placement=rezero": ["norm=none"],  # it holds no norm
+    "attention=none": ["position=none"],  # nobody would read it
+}
+
+
 @functools.cache
 def built(words: tuple[str, ...]) -> EncoderModel:
-    config = configure(*SMALL, *words)
+    more = [each for word in words for each in COMPANY.get(word, [])]
+    config = configure(*SMALL, *words, *more)
     return build_model(config, 7, 5)
 
 

@@ -50,7 +50,7 @@ REFUSED: dict[str, list[str]] = {
         "norm.bias=false: there is no such option (rmsnorm, encoderkit 0.1.0). It has eps, offset.",
     ],
     "position=relative_key": [
-        "position=relative_key: must be one of none, sinusoidal, learned, rope.",
+        "position=relative_key: must be one of none, sinusoidal, learned, rope, alibi, t5.",
     ],
     "placement=post placement.subln=true": [
         "placement.subln=true: there is no such option (post, encoderkit 0.1.0). It has none.",
@@ -106,7 +106,7 @@ REFUSED: dict[str, list[str]] = {
         "scalenorm, dyt, derf, none.",
     ],
     "ffn=glob(glu*x)": [
-        "ffn=glob(glu*x): matches nothing. There are mlp, glu, none, bilinear, geglu, gelu,"
+        "ffn=glob(glu*x): matches nothing. There are mlp, glu, moe, none, bilinear, geglu, gelu,"
         " reglu, relu, relu2, sigmoid_glu, silu, swiglu.",
     ],
     "train.lr=interval(1e-4,1e-2)": [
@@ -170,7 +170,7 @@ REFUSED: dict[str, list[str]] = {
     ],
     "attention=sdpa attention.softcap=30": [
         "attention=sdpa: cannot serve attention.softcap=30.0 (softcap) (encoderkit 0.1.0). "
-        "naive can: try attention=naive.",
+        "naive, flex can: try attention=naive.",
     ],
     "attention=none position=rope": [
         "position=rope: no part asks for it: there is no attention that reads it. Try "
@@ -252,7 +252,7 @@ REFUSED: dict[str, list[str]] = {
     ],
     "model.layers=[{at:0,placement:psot}]": [
         "model.layers[0].placement=psot: must be one of pre, post, sandwich, reordered, "
-        "layerscale, none. Did you mean post?",
+        "layerscale, deepnorm, residual2, rezero, none. Did you mean post?",
     ],
     "sweep.one_at_a_time=yes norm=layernorm,rmsnorm": [
         "sweep.one_at_a_time=yes: must be true or false (the sweep settings). Try "

@@ -212,9 +212,9 @@ def test_a_mismatch_is_relative_to_the_stack_of_the_baseline() -> None:
     assert found.parameters == pytest.approx(stack[1] / stack[0] - 1)
     # A token: the four maps, its 128 scores and their sums, and the FFN; two FLOPs a product.
     assert found.flops == pytest.approx(1024 / (4 * 2 * 256 + 2 * 2 * 128 * 16 + 1024))
-    gone = one(SIZE, "ffn=none", "attention=naive,none", "norm=none", "model.final_norm=false")
+    gone = one(SIZE, "ffn=none", "attention=naive,none", "norm=none")
     assert (gone.parameters, gone.flops) == (-1, -1)
-    made = one(SIZE, "ffn=none", "attention=none,naive", "norm=none", "model.final_norm=false")
+    made = one(SIZE, "ffn=none", "attention=none,naive", "norm=none")
     assert (made.parameters, made.flops) == (1, 1)  # of nothing
 
 
