@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from encoderkit.config.check import CODE, check
 from encoderkit.config.compose import VERSION_BASE, Composer, borrowed
+from encoderkit.config.overrides import without_environment
 from encoderkit.config.presets import Presets
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault
@@ -28,7 +29,8 @@ def multirun(
     """Run `job` for every point of the overrides under Hydra's multirun, with any launcher."""
 
     def task(tree: DictConfig) -> Any:
-        whole = OmegaConf.to_container(tree, resolve=True)
+        with without_environment():
+            whole = OmegaConf.to_container(tree, resolve=True)
         return job(check({str(k): v for k, v in dict(whole).items()}, registry()))  # type: ignore[arg-type]
 
     # Hydra's sweeper writes a multirun.yaml of its own; the results directory is ours alone. The

@@ -77,11 +77,16 @@ def load(directory: Path) -> Checkpoint | None:
     for name, content in data.items():
         if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
             raise _damage(directory / name, "its SHA-256 is not the one in manifest.json")
-    weights = safetensors.torch.load(data["weights.safetensors"])
+    try:
+        weights = safetensors.torch.load(data["weights.safetensors"])
+    except Exception as error:  # a file that somebody else has made, with the manifest to it
+        raise _damage(directory / "weights.safetensors", "it is no safetensors file") from error
     try:
         state = torch.load(io.BytesIO(data["state.pt"]), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise _damage(directory / "state.pt", "it holds more than plain data") from error
+    except Exception as error:
+        raise _damage(directory / "state.pt", "torch cannot read it") from error
     return Checkpoint(weights, state, manifest["about"])
 
 
@@ -100,16 +105,21 @@ def _require_plain(extra: dict[str, Any]) -> None:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
+    data = _read(path)
     try:
-        manifest = json.loads(_read(path))
-        digest = manifest.pop("sha256")
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        manifest = json.loads(data)
+        del manifest["sha256"]
+        # Byte by byte: 1e-05 and 1E-05 are one number, and two only one of which was written.
+        same = data == _dump(manifest | {"sha256": _digest(manifest)})
+        found, known = manifest["schema"], {*manifest} >= {"files", "about"}
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise _damage(path, "it is no manifest") from error
-    if digest != _digest(manifest):
+    if not same:
         raise _damage(path, "it is not what was written")
-    if manifest["schema"] != SCHEMA:
-        found = manifest["schema"]
+    if found != SCHEMA:
         raise CheckpointError(f"{path}: schema {found}; this encoderkit reads schema {SCHEMA}.")
+    if not known or not all(isinstance(manifest[each], dict) for each in ("files", "about")):
+        raise _damage(path, "it names no files, or does not say what they are of")
     return dict(manifest)
 
 
