@@ -29,7 +29,6 @@ from encoderkit.sweep.runner import Ended, Observer, View, run_sweep
 SMALL = ["train.steps=5", "train.warmup=1", "train.eval_every=2", "train.batch=4"]
 SMALL += ["train.judge_stall=false", "run.checkpoint_every=2", "task.eval_sequences=32"]
 SMALL += ["model.d_model=8", "model.n_layers=1", "model.n_heads=2"]
-FILES = [".lock", "checkpoint", "config.yaml", "log.txt", "metrics.jsonl", "record.json"]
 CALLS = ("fsync", "ftruncate", "mkdir", "pwrite", "replace", "rmdir", "unlink")
 
 Act = Callable[[int], None]
@@ -135,7 +134,8 @@ def finished(root: Path) -> dict[Path, bytes]:
     """Return the files of the cells that have ended as results; nothing may change them."""
     places = [path.parent for path in root.glob("*/record.json")]
     done = [p for p in places if json.loads((p / "record.json").read_bytes())["state"] == "ok"]
-    return {path: path.read_bytes() for p in done for path in p.rglob("*") if path.is_file()}
+    files = [path for p in done for path in p.rglob("*") if path.is_file()]
+    return {path: path.read_bytes() for path in files if path.name != ".lock"}
 
 
 def starts(root: Path) -> dict[str, int]:

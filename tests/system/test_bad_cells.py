@@ -17,11 +17,11 @@ CATALOGUE = """
 from encoderkit.api import Part, hookimpl
 
 API_VERSION = 1
-BAD = {"leaves": "Leaves", "quits": "Quits", "aborts": "Aborts", "stays": "Stays", "hoards": "Hoards"}
+BAD = ("Leaves", "Quits", "Aborts", "Stays", "Hoards")
 
 @hookimpl
 def encoderkit_parts():
-    return [Part("norm", name, f"bad_norms.part:{target}", "") for name, target in BAD.items()]
+    return [Part("norm", name.lower(), f"bad_norms.part:{name}", "") for name in BAD]
 """
 PARTS = """
 import os, sys

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import drill
 import pytest
 from drill import Found, Make
 
-from encoderkit.sweep import record, runner
-from encoderkit.sweep.runner import Observer, View, run_sweep, states
+from encoderkit.sweep import pool, record, runner
+from encoderkit.sweep.runner import Observer, View, run_sweep
 
 STOP_AT = 60  # a moment between the first checkpoint and the end
 
@@ -36,25 +37,26 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-class Waking(Observer):
-    """Wakes the stopped cell once it is seen to be stopped."""
+class Seeing(Observer):
+    """Acts once the cell that leaves its word there is seen to be stopped."""
 
-    def __init__(self, word: Path) -> None:
-        self.word, self.woken = word, 0
+    def __init__(self, word: Path, act: Callable[[int], None]) -> None:
+        self.word, self.act, self.seen = word, act, 0
 
     def tick(self, view: View) -> None:
-        if not self.woken and self.word.exists() and (text := self.word.read_text()):
-            if state_of(int(text)) == "T":
-                self.woken = int(text)
-                os.kill(self.woken, signal.SIGCONT)
+        text = self.word.read_text() if self.word.exists() and not self.seen else ""
+        if text and state_of(int(text)) == "T":
+            self.seen = int(text)
+            self.act(self.seen)
 
 
 def test_a_cell_that_comes_back_in_time_goes_on(
     make: Make, undisturbed: dict[str, Found], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, waking = make(1), Waking(tmp_path / "stopped")
+    plan = make(1)
+    waking = Seeing(tmp_path / "stopped", lambda pid: os.kill(pid, signal.SIGCONT))
     monkeypatch.setattr(runner, "_in_process", partial(drill.stopping_at, STOP_AT, tmp_path))
-    assert run_sweep(plan, waking) == 0 and waking.woken
+    assert run_sweep(plan, waking) == 0 and waking.seen
     assert drill.found(plan.directory) == {c.name: undisturbed[c.name] for c in plan.cells}
 
 
@@ -62,15 +64,18 @@ def test_one_that_does_not_is_ended_and_cannot_come_back(
     make: Make, undisturbed: dict[str, Found], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make(1)
-    patient, plan = plan, replace(plan, sweep=replace(plan.sweep, timeout=3.0))
+    plan = replace(plan, sweep=replace(plan.sweep, timeout=3600.0))
     monkeypatch.setattr(runner, "_in_process", partial(drill.stopping_at, STOP_AT, tmp_path))
-    assert run_sweep(plan) == 1
-    assert list(states(plan).values()) == ["timeout"]
-    if (tmp_path / "stopped").exists():  # else the machine was too slow to come that far
-        assert state_of(int((tmp_path / "stopped").read_text())) == ""
-    before = record.load(plan.directory / plan.cells[0].name)
-    assert before.state == "timeout"
-    assert run_sweep(patient, retry_failed=True) == 0
+    late = [0.0]  # the pool's clock jumps once the cell is stopped, so that nobody has to wait
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + late[0])
+    monkeypatch.setattr(pool, "time", clock)
+    seeing = Seeing(tmp_path / "stopped", lambda pid: late.append(late.pop() + 7200.0))
+    assert run_sweep(plan, seeing) == 1 and seeing.seen
+    assert state_of(seeing.seen) == ""
+    found = record.load(plan.directory / plan.cells[0].name)
+    assert (found.state, found.reason) == ("timeout", "longer than sweep.timeout=3600 seconds")
+    late[0] = 0.0
+    assert run_sweep(plan, retry_failed=True) == 0
     assert drill.found(plan.directory) == {c.name: undisturbed[c.name] for c in plan.cells}
 
 
