@@ -36,7 +36,7 @@ def test_what_a_killed_writer_left_is_cleared_and_no_other_file(tmp_path, monkey
     class Killed(BaseException):
         pass
 
-    def kill(*_):
+    def kill(*_, **__):
         raise Killed
 
     path = tmp_path / "record.json"
