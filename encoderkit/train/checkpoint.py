@@ -68,13 +68,19 @@ def load(directory: Path) -> Checkpoint | None:
     if not directory.exists():
         return None
     found = manifest.load(directory)
-    weights = safetensors.torch.load(manifest.content(directory, manifest.WEIGHTS, found))
+    data = manifest.content(directory, manifest.WEIGHTS, found)
     content = manifest.content(directory, manifest.STATE, found)
+    try:
+        weights = safetensors.torch.load(data)
+    except Exception as error:  # a file that somebody else has made, with the manifest to it
+        raise manifest.damage(directory / manifest.WEIGHTS, "it is no safetensors file") from error
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         path = directory / manifest.STATE
         raise manifest.damage(path, "it holds more than plain data") from error
+    except Exception as error:
+        raise manifest.damage(directory / manifest.STATE, "torch cannot read it") from error
     return Checkpoint(weights, state, found["about"])
 
 
