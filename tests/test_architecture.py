@@ -147,7 +147,8 @@ def test_what_is_imported_is_what_is_declared() -> None:
     used = {{"hydra": "hydra-core", "yaml": "PyYAML"}.get(root, root) for root in roots}
     assert used - declared == set()
     assert declared - used <= {"numpy"}  # torch warns at import when it is missing
-    wanted = {re.split(r"[<>=,]", line)[0] for line in project["optional-dependencies"]["dev"]}
+    extras = project["optional-dependencies"]
+    wanted = {re.split(r"[<>=,]", line)[0] for lines in extras.values() for line in lines}
     pinned = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     assert (declared | wanted) - set(pinned) == set()
 

@@ -56,7 +56,7 @@ def test_commands(commands, tmp_path):
 def test_there_is_something_to_run():
     assert len(BASH) >= 5
     assert len(PYTHON) >= 1
-    assert len(GUIDE) == 3
+    assert len(GUIDE) == 4
 
 
 @pytest.mark.parametrize("code", PYTHON)

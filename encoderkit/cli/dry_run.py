@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from encoderkit.sweep import record
 from encoderkit.sweep.forecast import Forecast, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
@@ -21,7 +21,7 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
             "forecast": {label: dataclasses.asdict(each) for label, each in found.items()},
             "total": total,
         }
-        print(json.dumps(content, indent=2, default=list))
+        print(record.dump(content).decode(), end="")
         return 0
     from encoderkit.cli.output import show_table
 
@@ -38,15 +38,20 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
     ]
     headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory"]
     show_table(headers, rows, right="llrrrrr", droppable=("memory", "FLOPs a token"))
-    print(f"\n{total['runs']} runs of {len(asked.labels)} variants in {asked.directory}", end="")
     disk = f"{total['disk_bytes'] / 2**20:.1f} MiB of checkpoints"
-    print(f", baseline {asked.baseline}: {_sum(total)}; {disk}")
+    print(f"\n{size(asked)} in {asked.directory}, baseline {asked.baseline}: {_sum(total)}; {disk}")
     for each in asked.variants:
         if each.label != asked.baseline:
             print("\n".join(_against(each)))
     for line in (*notes(asked), *disk_notes(asked.directory, asked.cells)):
         print(f"note: {line}")
     return 0
+
+
+def size(asked: Plan) -> str:
+    """Return how much a plan asks for, in words."""
+    runs, variants = len(asked.cells), len(asked.labels)
+    return f"{runs} run{'s' * (runs > 1)} of {variants} variant{'s' * (variants > 1)}"
 
 
 def _sizes(outline: Outline) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.sweep.forecast import disk_notes
-from encoderkit.sweep.plan import Plan, notes, plan
+from encoderkit.sweep.plan import notes, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
 
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "  encoderkit sweep ffn='glob(*glu)' jobs=2 sweep.name=gates\n"
         "  encoderkit sweep experiment=card --dry-run\n"
         "  encoderkit sweep norm=layernorm,dyt norm.eps=1e-5 sweep.optional=[norm.eps]\n"
-        "  encoderkit sweep ffn=gelu,swiglu,moe match=params\n",
+        "  encoderkit sweep ffn=gelu,swiglu,geglu match=params\n",
     )
     made.add_argument("--quiet", action="store_true", help="print the comparison alone")
     made.add_argument(
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
-        print(f"{size(asked)} in {asked.directory}", flush=True)
+        print(f"{dry_run.size(asked)} in {asked.directory}", flush=True)
         for text in (*notes(asked), *disk_notes(asked.directory, asked.cells)):
             print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
@@ -88,12 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         again(asked.directory)
     return code
-
-
-def size(asked: Plan) -> str:
-    """Return how much a plan asks for, in words."""
-    runs, variants = len(asked.cells), len(asked.labels)
-    return f"{runs} run{'s' * (runs > 1)} of {variants} variant{'s' * (variants > 1)}"
 
 
 class Lines(Observer):

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
-from encoderkit.cli.sweep import size
-from encoderkit.config.schema import Config, SweepOptions
 from encoderkit.errors import ConfigError, Fault
-from encoderkit.plugins import registry
 from encoderkit.sweep import store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.load import recorded
-from encoderkit.sweep.plan import plan, planned, single
+from encoderkit.sweep.plan import single
 from encoderkit.sweep.run import LOG_FILE, finished, run_cell
-from encoderkit.sweep.runner import exit_code, states
+from encoderkit.sweep.runner import exit_code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "launchers. With resume=DIR: go on with the run in that directory.",
         "  encoderkit train norm=rmsnorm ffn=swiglu train=smoke\n"
         "  encoderkit train resume=runs/train/default-seed0-0123456789ab\n"
-        "  encoderkit train -m norm=layernorm,rmsnorm hydra/launcher=basic\n",
+        "  encoderkit train -m norm=layernorm,rmsnorm hydra/launcher=joblib\n",
     )
     made.add_argument("-m", "--multirun", action="store_true", help="a Hydra multirun")
     made.add_argument("--quiet", action="store_true", help="print no progress")
@@ -42,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, print how it ended, and return the exit code."""
     report_plugins(arguments)
     if arguments.multirun:
-        return _multirun(arguments)
+        from encoderkit.cli import multirun
+
+        return multirun.run(arguments)
     places = [word for word in arguments.overrides if word.startswith("resume=")]
     if places:
         if len(arguments.overrides) > 1:
@@ -90,56 +87,3 @@ def _train(root: Path, cell: Cell, quiet: bool) -> str:
 def _minute(stamp: str | None) -> str:
     """Return a UTC stamp to the minute, as people write it."""
     return f"{stamp[:16].replace('T', ' ')} UTC" if stamp else "at an unknown time"
-
-
-def _multirun(arguments: argparse.Namespace) -> int:
-    """Plan everything first, then let Hydra launch it; the exit code comes from the records."""
-    from encoderkit.config.compose import Composer
-    from encoderkit.config.launch import check_launcher, multirun
-
-    hydras = [w for w in arguments.overrides if w.lstrip("+").startswith(("hydra/", "hydra."))]
-    ours = [word for word in arguments.overrides if word not in hydras]
-    command = shlex.join(["encoderkit", "train", "-m", *arguments.overrides])
-    with Composer(registry(), arguments.config_dir) as composer:
-        check_launcher(composer, hydras)
-        spelled = composer.spelled(ours)
-    asked = plan(ours, config_dirs=arguments.config_dir, command=command)
-    _refuse_shapes(asked.sweep)
-    asked.save()
-    print(f"{size(asked)} in {asked.directory}")
-    seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
-    skip = ("seed=", "seeds=", "jobs=", "sweep.")
-    points = [word for word in spelled if not word.startswith(skip)] + [f"seed={seeds}"]
-    job = functools.partial(_job, asked.directory)
-    multirun([*hydras, *points], arguments.config_dir, job)
-    found = states(asked)
-    counts = {state: list(found.values()).count(state) for state in dict.fromkeys(found.values())}
-    print(", ".join(f"{count} {state}" for state, count in counts.items()))
-    if "missing" not in counts:
-        from encoderkit.cli.compare import again, print_table
-        from encoderkit.report.table import compare
-
-        print_table(compare(asked.directory))
-        again(asked.directory)
-    return exit_code(found.values())
-
-
-def _refuse_shapes(sweep: SweepOptions) -> None:
-    """Refuse what Hydra's own sweeper cannot span.
-
-    Errors: ConfigError.
-    """
-    names = ("zip", "one_at_a_time", "also", "optional", "exclude")
-    said = [f"sweep.{name}" for name in names if getattr(sweep, name)]
-    said += ["sweep.match"] * (sweep.match != "none") + ["sweep.budget"] * (sweep.budget != "steps")
-    if said:
-        problem = "is beyond Hydra's multirun, which spans a plain grid."
-        raise ConfigError([Fault(each, problem, "Type `encoderkit sweep`.") for each in said])
-
-
-def _job(directory: Path, config: Config) -> Any:
-    """Run one point in whatever process the launcher gives."""
-    state = run_cell(planned(directory, config), directory, isolation="shared")
-    if state == "interrupted":
-        raise KeyboardInterrupt  # or Hydra would start the next job
-    return state

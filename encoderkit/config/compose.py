@@ -133,7 +133,11 @@ class Composer:
     def spelled(self, overrides: Sequence[str]) -> list[str]:
         """Return the overrides with the axes of their experiment before them."""
         names = [text for text in overrides if text.startswith("experiment=")]
-        if not names or self._words.parse(names)[1]:
+        parsed, faults = self._words.parse(names)
+        if not parsed or faults:
+            return list(overrides)
+        if parsed[0].is_sweep_override():
+            self._refuse_axes(self._words.values(parsed[0], []))
             return list(overrides)
         whole = self.compose(tuple(dict.fromkeys(names)))
         given = {SHORT.get(key, key) for key in (text.partition("=")[0] for text in overrides)}
@@ -141,6 +145,20 @@ class Composer:
         return [t for t in found if SHORT.get(k := t.partition("=")[0], k) not in given] + list(
             overrides
         )
+
+    def _refuse_axes(self, experiments: Sequence[str]) -> None:
+        """Refuse experiments with axes of their own where the experiment is an axis itself.
+
+        Errors: ConfigError.
+        """
+        faults = []
+        for name in experiments:
+            known = name in self.presets.groups["experiment"]
+            if params := _params(self.compose((f"experiment={name}",))) if known else {}:
+                problem = f"has axes of its own, {', '.join(params)}, and cannot be one of several."
+                faults.append(Fault(f"experiment={name}", problem, "Choose it alone."))
+        if faults:
+            raise ConfigError(faults)
 
     def _tree(
         self, items: Sequence[Override], lost: set[str]

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from encoderkit.api import KINDS, Options
+from encoderkit.config.overrides import leaves
 from encoderkit.config.schema import SETTINGS
 from encoderkit.config.text import require_small
 from encoderkit.errors import ConfigError, Fault, nearest
@@ -256,6 +257,9 @@ def _for_hydra(group: str, values: dict[str, Any]) -> dict[str, Any]:
 def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:
     """Return what is wrong with the form of a preset file, and what to write instead."""
     package = re.search(r"^\s*#\s*@package\s+(\S+)", text, re.MULTILINE)
+    missing = [key for key, value in leaves(own) if value == "???"]
+    if missing:
+        return f"{missing[0]}: ??? says nothing.", "Write a value, or remove the line."
     if group == "experiment":
         if package is None or package[1] != "_global_":
             return "an experiment sets any group.", "Begin it with the line `# @package _global_`."
@@ -272,7 +276,4 @@ def _form(group: str, own: dict[str, Any], text: str) -> tuple[str, str] | None:
         return "names no part as its base.", hint
     if "part" in own:
         return "its part is that of its base, and cannot be set.", hint
-    missing = [key for key, value in own.items() if value == "???"]
-    if missing:
-        return f"{missing[0]}: ??? says nothing.", "Write a value, or remove the line."
     return None

@@ -102,6 +102,11 @@ class RunOptions(Options):
     checkpoint_every: int = option(
         200, "steps between checkpoints; 0 writes one at the end", at_least=0
     )
+    keep: str = option(
+        "last",
+        "checkpoints that stay: the last; the best by validation loss too; all; or none at the end",
+        choices=("last", "best", "all", "none"),
+    )
 
 
 @dataclass(slots=True, kw_only=True)

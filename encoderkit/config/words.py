@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ class Words:
             faults.append(Fault(line, "an interval has no points.", "Use range(start,stop,step)."))
             return []
         strings = itertools.islice(item.sweep_string_iterator(), MOST_POINTS + 1)
-        values = list(dict.fromkeys(strings))
+        values = list(dict.fromkeys(map(_typed, strings)))
         if not values:
             known = ", ".join(self.presets.groups.get(item.key_or_group, {}))
             faults.append(Fault(line, "matches nothing.", f"There are {known}." if known else ""))
@@ -140,6 +141,13 @@ class Words:
                         )
                     )
         return values
+
+
+def _typed(text: str) -> str:
+    """Return what Hydra makes of one of several values as one would type it: true, 1e-5."""
+    return {"True": "true", "False": "false"}.get(text) or re.sub(
+        r"^(-?[\d.]+e-)0(\d)$", r"\1\2", text
+    )
 
 
 def is_group(item: Override) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encoderkit.config.check import plain
+from encoderkit.config.check import plain, show
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity, part_versions
 from encoderkit.config.schema import Config, SweepOptions
@@ -60,8 +60,8 @@ class Draft:
 
     composer: Composer
     config_dirs: Sequence[Path]
+    sweep: SweepOptions
     counts: Counts = field(default_factory=Counts)
-    sweep: SweepOptions = field(default_factory=SweepOptions)
     threads: int = 1
     merged: dict[str, str] = field(default_factory=dict)
     variants: list[Variant] = field(default_factory=list)
@@ -77,13 +77,28 @@ class Draft:
         self._labels.append(label)
         with self._noting(label):
             config = self.composer.configure(point)
+            self._refuse_other(config.sweep)
             seeds = _seeds(config)
             facts = self.counts.facts(config, self._tasks.facts(config).sizes)
-            self.sweep = config.sweep
             self.threads = max(self.threads, config.run.threads)
             self.variants.append(
                 Variant(label=label, point=point, config=config, seeds=seeds, facts=facts)
             )
+
+    def _refuse_other(self, sweep: SweepOptions) -> None:
+        """Refuse settings of the sweep that one variant alone has, by its experiment.
+
+        Errors: ConfigError.
+        """
+        ours, theirs = dataclasses.asdict(self.sweep), dataclasses.asdict(sweep)
+        problem = "is said for some variants, and counts for a whole sweep."
+        faults = [
+            Fault(f"sweep.{name}={show(value)}", problem, "Give it beside the experiments.")
+            for name, value in theirs.items()
+            if value != ours[name]
+        ]
+        if faults:
+            raise ConfigError(faults)
 
     def adjust(self, change: Callable[[Variant], Variant]) -> None:
         """Put in the place of each variant what `change` makes of it, and note its faults."""
@@ -94,7 +109,10 @@ class Draft:
 
     def again(self, variant: Variant, word: str) -> Variant:
         """Return the variant with one more override. Errors: ConfigError."""
-        kept = (text for text in variant.point if axes.key(text) != axes.key(word))
+        replaced = {axes.key(word)}
+        if axes.key(word) == "ffn.width":
+            replaced.add("model.d_ff")  # which has no effect then
+        kept = (text for text in variant.point if axes.key(text) not in replaced)
         point = (*kept, word)
         config = self.composer.configure(point)
         facts = self.counts.facts(config, self._tasks.facts(config).sizes)

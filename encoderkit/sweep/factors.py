@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from encoderkit.api import KINDS
 from encoderkit.config.check import show
 from encoderkit.config.overrides import leaves
-from encoderkit.registry import GROUPS
 from encoderkit.sweep.axes import key
 from encoderkit.sweep.variant import Variant, what
 
 _LAYER = re.compile(r"^layers\.\d+\.")
+# Where a part is chosen, and its name there.
+_KIND = "|".join(KINDS)
+_PLACE = re.compile(rf"({_KIND}|model\.embed_norm|model\.layers\[\d+\]\.(?:{_KIND}))\.(?:part$)?")
 _MISSING = object()
 
 
@@ -44,9 +48,13 @@ def against(
     said = tuple("+".join(factor) for factor in factors if asked & set(factor))
     comes: list[str] = []
     confounded: list[str] = []
-    for path, here, there in _differences(what(variant), what(baseline)):
+    found = list(_differences(what(variant), what(baseline)))
+    count = Counter(_scope(path, asked) for path, _, _ in found if path not in matched)
+    count.pop("", None)
+    for path, here, there in found:
         text = f"{path}: {_text(there)} -> {_text(here)}"
-        sort = _sort(path, here, there, asked)
+        alone = count[_scope(path, asked)] == 1  # all in which two choices differ
+        sort = "asked" if alone else _sort(path, here, there, asked)
         if path in matched:
             comes.append(f"{text} (matched)")
         elif sort == "comes with":
@@ -54,6 +62,7 @@ def against(
         elif sort == "confounded":
             confounded.append(text)
     comes += _structure(variant, baseline)
+    confounded += _decay(variant, baseline)
     spent, base = variant.facts.flops, baseline.facts.flops
     return Against(
         factors=said,
@@ -79,11 +88,36 @@ def _differences(
     here: Mapping[str, Any], there: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield every path with other values, _MISSING where one side has none."""
-    ours, theirs = dict(leaves(here)), dict(leaves(there))
+    ours, theirs = dict(leaves(_opened(here))), dict(leaves(_opened(there)))
     for path in dict.fromkeys([*theirs, *ours]):
         pair = ours.get(path, _MISSING), theirs.get(path, _MISSING)
         if pair[0] != pair[1]:
             yield path, *pair
+
+
+def _opened(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree in which each rule of `model.layers` is a node of its own."""
+    model = dict(tree["model"])
+    rules = model.pop("layers")
+    return {**tree, "model": model | {f"layers[{n}]": rule for n, rule in enumerate(rules)}}
+
+
+def _scope(path: str, asked: set[str]) -> str:
+    """Return the asked-for choice that a path belongs to: norm, model.layers[0].norm, experiment.
+
+    It is empty for what was asked for by itself, and for what follows from another value.
+    """
+    place = _PLACE.match(path)
+    choice = place[1] if place else path.partition(".")[0]
+    names = _names(path, asked)
+    if any(len(name) > len(choice) for name in names):
+        return ""
+    return choice if names else "experiment" if "experiment" in asked else ""
+
+
+def _names(path: str, asked: set[str]) -> list[str]:
+    """Return what was asked for and has the path in it."""
+    return [n for n in asked if path == n or path.startswith((f"{n}.", f"{n}["))]
 
 
 def _sort(path: str, here: Any, there: Any, asked: set[str]) -> str:
@@ -92,14 +126,15 @@ def _sort(path: str, here: Any, there: Any, asked: set[str]) -> str:
     A choice defines its part, its words (an activation, a layout) and the options that the other
     part does not have. A number or a switch that both have is a setting of its own.
     """
-    group = path.partition(".")[0]
-    if any(path == name or path.startswith(f"{name}.") for name in asked - set(GROUPS)):
+    scope = _scope(path, asked)
+    if _PLACE.fullmatch(path) and _names(path, asked):
         return "asked"
-    if group not in asked and "experiment" not in asked:
-        return "comes with"  # what follows from another value, such as d_ff from d_model
-    if path == f"{group}.part":
-        return "asked"
-    if group in ("model", "train") or _MISSING in (here, there):
+    if _MISSING in (here, there) and _PLACE.match(path):
+        return "comes with"
+    if not scope:
+        # What follows from another value, such as d_ff from d_model, comes with it.
+        return "asked" if _names(path, asked) else "comes with"
+    if scope in ("model", "train"):
         return "comes with"
     return "comes with" if isinstance(here, str) and isinstance(there, str) else "confounded"
 
@@ -117,8 +152,22 @@ def _structure(variant: Variant, baseline: Variant) -> Iterator[str]:
             yield f"with {name} {_shapes(ours[name])}"
         elif ours[name] != theirs[name]:
             yield f"{name}: {_shapes(theirs[name])} -> {_shapes(ours[name])}"
-    gains = variant.facts.gains - baseline.facts.gains
-    yield from (f"branches start {gain:.3g} times as large" for gain in sorted(gains))
+    gains = [each.facts.gains - {1.0} or {1.0} for each in (baseline, variant)]
+    if gains[0] != gains[1]:
+        before, now = (", ".join(f"{gain:.3g}" for gain in sorted(each)) for each in gains)
+        yield f"gain of branches at the start: {before} -> {now}"
+
+
+def _decay(variant: Variant, baseline: Variant) -> list[str]:
+    """Return the parameters that both have, and that weight decay reaches in one alone."""
+    ours, theirs = variant.facts, baseline.facts
+    found = [
+        f"weight decay of {_LAYER.sub('', path)}: {show(path in theirs.decayed)} -> "
+        f"{show(path in ours.decayed)}"
+        for path, shape in ours.shapes.items()
+        if theirs.shapes.get(path) == shape and (path in ours.decayed) != (path in theirs.decayed)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, set[tuple[int, ...]]]:

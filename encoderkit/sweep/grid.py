@@ -6,10 +6,10 @@ import itertools
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from encoderkit.config.check import checked_settings
+from encoderkit.config.check import SHORT, checked_settings, unknown_choice
 from encoderkit.config.compose import Composer
 from encoderkit.config.schema import SweepOptions
 from encoderkit.config.words import MOST_POINTS
@@ -28,6 +28,7 @@ class Grid:
     axes: list[str]
     factors: list[tuple[str, ...]]
     excluded: int
+    sweep: SweepOptions
 
 
 def grid(composer: Composer, overrides: Sequence[str]) -> Grid:
@@ -60,7 +61,7 @@ def grid(composer: Composer, overrides: Sequence[str]) -> Grid:
     factors = [tuple(map(key, block[0])) for block in blocks if len(block) > 1]
     zipped = {each for factor in factors for each in factor}
     factors += [(each,) for each in dict.fromkeys(axes) if each not in zipped]
-    return Grid(kept, list(dict.fromkeys(axes)), factors, len(found) - len(kept))
+    return Grid(kept, list(dict.fromkeys(axes)), factors, len(found) - len(kept), sweep)
 
 
 def _raise(faults: Sequence[Fault]) -> None:
@@ -148,10 +149,11 @@ def _also(composer: Composer, fixed: Sequence[str], text: str) -> tuple[list[Poi
         raise ConfigError([Fault(f"sweep.also=[{text}]", f"{error}.", "Close it.")]) from error
     if not words:
         raise ConfigError([Fault("sweep.also", "names no override.", "Remove it.")])
-    own = {key(word) for word in words}
+    words = composer.spelled(words)
+    own = [SHORT.get(key(word), key(word)) for word in words]
     columns = composer.columns([*(o for o in fixed if key(o) not in own), *words])
     _count([[(value,) for value in column] for column in columns])
-    return list(itertools.product(*columns)), [key(word) for word in words]
+    return list(itertools.product(*columns)), own
 
 
 def _applied(composer: Composer, points: list[Point], optional: Sequence[str]) -> list[Point]:
@@ -173,8 +175,11 @@ def _applied(composer: Composer, points: list[Point], optional: Sequence[str]) -
     faults = []
     for name in optional:
         if name not in used:
-            problem = "no variant has it." if name in given else "is not among the overrides."
-            faults.append(Fault(f"sweep.optional=[{name}]", problem, nearest(name, given)))
+            where = f"sweep.optional=[{name}]"
+            if name in given:
+                faults.append(Fault(where, "no variant has it.", "Remove it, and its values."))
+            else:
+                faults.append(Fault(where, "is not among the overrides.", nearest(name, given)))
     _raise(faults)
     return found
 
@@ -186,39 +191,51 @@ def _without(composer: Composer, points: list[Point], exclude: Sequence[str]) ->
     """
     if not exclude:
         return points
-    conditions = {text: _condition(text) for text in exclude}
+    conditions = {text: _condition(text, composer) for text in exclude}
+    keys = {path: text for text, words in conditions.items() for path, _, _ in words}
     used: set[str] = set()
     kept = []
     for point in points:
         values = composer.values(point)
+        keys = {path: text for path, text in keys.items() if _at(values, path) is _NOWHERE}
         choices = {key(text): text.partition("=")[2] for text in point if key(text) in GROUPS}
         held = {text for text, words in conditions.items() if _holds(words, values, choices)}
         used |= held
         kept += [] if held else [point]
     faults = [
+        Fault(f"sweep.exclude=[{text}]", f"no point has {path}.", "Correct it, or remove it.")
+        for path, text in keys.items()
+    ]
+    faults += [
         Fault(f"sweep.exclude=[{text}]", "leaves no point out.", "Correct it, or remove it.")
         for text in exclude
-        if text not in used
+        if text not in used and text not in keys.values()
     ]
-    if not kept:
+    if not kept and not faults:
         faults.append(Fault("sweep.exclude", "leaves every point out.", "Leave one."))
     _raise(faults)
     return kept
 
 
-def _condition(text: str) -> list[tuple[str, bool, str]]:
+def _condition(text: str, composer: Composer) -> list[tuple[str, bool, str]]:
     """Return the words of a condition: key, whether it must be so, value.
 
-    Errors: ConfigError.
+    Errors: ConfigError, also for a choice that there is not.
     """
-    found = []
+    found, faults = [], []
     for word in text.split():
         name, equals, value = word.partition("=")
         if not equals or not name.rstrip("!"):
             problem = f"{word} is neither key=value nor key!=value."
             hint = "Try sweep.exclude=['norm=batchnorm placement!=pre']."
             raise ConfigError([Fault(f"sweep.exclude=[{text}]", problem, hint)])
-        found.append((name.rstrip("!"), not name.endswith("!"), value))
+        path = name.rstrip("!")
+        known = composer.presets.groups.get(path, {})
+        if path in GROUPS and value not in known:
+            fault = unknown_choice(path, value, list(known), composer.registry)
+            faults.append(replace(fault, where=f"sweep.exclude=[{text}]: {fault.where}"))
+        found.append((path, not name.endswith("!"), value))
+    _raise(faults)
     return found
 
 

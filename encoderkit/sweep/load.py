@@ -35,8 +35,10 @@ def configuration(directory: Path) -> Config:
     return check(tree if isinstance(tree, dict) else {}, registry())
 
 
-def load(directory: Path | str) -> EncoderModel:
+def load(directory: Path | str, which: str = "") -> EncoderModel:
     """Return the model of a run with the weights of its last checkpoint, in eval mode, on the CPU.
+
+    `which` names another one that `run.keep` kept: "best", or a step such as "400".
 
     Errors: StoreError, ConfigError, CheckpointError.
     """
@@ -48,9 +50,12 @@ def load(directory: Path | str) -> EncoderModel:
     config = configuration(directory)
     task = build_task(config)
     model = build_model(config, task.vocab, task.outputs)
-    held = checkpoint.load(directory / checkpoint.DIRECTORY)
+    place = directory / (f"{checkpoint.DIRECTORY}-{which}" if which else checkpoint.DIRECTORY)
+    held = checkpoint.load(place)
     if held is None:
-        raise CheckpointError(f"{directory}: the run has no checkpoint yet. Train it first.")
+        known = sorted(path.name for path in directory.glob(f"{checkpoint.DIRECTORY}*"))
+        found = f"There are {', '.join(known)}." if known else "Train it first, with run.keep=last."
+        raise CheckpointError(f"{directory}: the run has no {place.name}. {found}")
     model.load_state_dict(held.weights)
     return model.eval()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,15 +35,19 @@ def match_width(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
     name = _free(variant, sweep)
     target = _size(baseline, sweep)
     step = sweep.match_multiple
-    tried = [again(variant, f"{name}={width}") for width in (step, 2 * step)]
+    try:
+        tried = [again(variant, f"{name}={width}") for width in (step, 2 * step)]
+    except ConfigError as error:
+        if any(fault.where.startswith(f"{name}=") for fault in error.faults):
+            raise _fixed(name, sweep) from error  # no part reads it
+        raise
     low, high = (_size(each, sweep) for each in tried)
     if high == low:
-        problem = f"the {sweep.match} do not depend on {name}, so nothing can be matched."
-        raise ConfigError([Fault(f"sweep.match={sweep.match}", problem, "Choose match=none.")])
+        raise _fixed(name, sweep)
     # Both are affine in the width.
     best = max(1, round((target - low) / (high - low)) + 1) * step
     found = again(variant, f"{name}={best}")
-    keys: tuple[str, ...] = (name,)
+    keys: tuple[str, ...] = (name, "model.d_ff")  # which a width of its own makes idle
     if _off(variant, target, sweep) <= _off(found, target, sweep):
         found, keys = variant, ()
     off = _off(found, target, sweep)
@@ -55,14 +58,19 @@ def match_width(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
     return Matched(found, keys)
 
 
+def _fixed(name: str, sweep: SweepOptions) -> ConfigError:
+    problem = f"the {sweep.match} do not depend on {name}, so nothing can be matched."
+    return ConfigError([Fault(f"sweep.match={sweep.match}", problem, "Choose match=none.")])
+
+
 def _free(variant: Variant, sweep: SweepOptions) -> str:
     """Return the key of the width that may be set.
 
     Errors: ConfigError where it was said already.
     """
-    options = {spec.name for spec in dataclasses.fields(variant.config.ffn.options)}
-    name = "ffn.width" if "width" in options else "model.d_ff"
-    if name in map(key, variant.point):
+    options = variant.config.ffn.options
+    name = "ffn.width" if hasattr(options, "width") else "model.d_ff"
+    if name in map(key, variant.point) or getattr(options, "width", None) is not None:
         problem = f"would set {name}, which was said already."
         hint = f"Leave {name} out, or choose match=none."
         raise ConfigError([Fault(f"sweep.match={sweep.match}", problem, hint)])
@@ -90,7 +98,8 @@ def match_steps(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
 
     The warm-up keeps its share of the steps.
 
-    Errors: ConfigError where steps were said for some variants, or FLOPs are unknown.
+    Errors: ConfigError where steps were said for some variants, FLOPs are unknown, or no number
+    of steps comes within 5 %.
     """
     spent, whole = _spent(variant, sweep), _spent(baseline, sweep)
     train, base = variant.config.train, baseline.config.train
@@ -102,9 +111,16 @@ def match_steps(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
         problem = f"would set {said[0]}, which was said already."
         fault = Fault(f"sweep.budget={sweep.budget}", problem, "Choose budget=steps.")
         raise ConfigError([fault])
-    found = again(variant, f"train.steps={steps}")
+    off = abs(steps * spent / (base.steps * whole) - 1)
+    if off > MOST:
+        problem = f"{off:.1%} is the nearest to the baseline's {sweep.budget} that steps give."
+        hint = "Choose budget=steps, or more steps."
+        raise ConfigError([Fault(f"sweep.budget={sweep.budget}", problem, hint)])
     warmup = round(train.warmup * steps / train.steps)
-    return Matched(again(found, f"train.warmup={warmup}"), ("train.steps", "train.warmup"))
+    words = [f"train.steps={steps}", f"train.warmup={warmup}"]
+    for word in words if steps > train.steps else reversed(words):  # never more warm-up than steps
+        variant = again(variant, word)
+    return Matched(variant, ("train.steps", "train.warmup"))
 
 
 def _varies(name: str, variant: Variant, baseline: Variant) -> bool:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encoderkit.config.check import plain, show
+from encoderkit.config.check import show
 from encoderkit.config.compose import Composer
-from encoderkit.config.identity import identity, part_versions
-from encoderkit.config.schema import Config, SweepOptions
+from encoderkit.config.schema import SweepOptions
 from encoderkit.errors import ConfigError, Fault, StoreError
 from encoderkit.fs import write_atomic
 from encoderkit.plugins import registry
-from encoderkit.sweep import axes, git, record, store
+from encoderkit.sweep import axes, record, store
 from encoderkit.sweep.cell import Cell
-from encoderkit.sweep.draft import Draft, Tasks
+from encoderkit.sweep.draft import Draft
 from encoderkit.sweep.factors import Against, against
 from encoderkit.sweep.grid import Grid, grid
 from encoderkit.sweep.match import NOTED, match_steps, match_width
@@ -127,7 +126,7 @@ def plan(
     with Composer(registry(), config_dirs) as composer:
         spanned = grid(composer, words)
         _refuse_runner_axes(spanned.axes)
-        draft = Draft(composer, config_dirs)
+        draft = Draft(composer, config_dirs, spanned.sweep)
         for point in spanned.points:
             draft.add(point, axes.label(point, spanned.axes))
         if not skip_illegal or not draft.variants:
@@ -243,30 +242,13 @@ def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tup
             hint = "Use seed=0, or `encoderkit sweep` with the same words."
             fault = Fault(f"sweep.seeds={show(config.sweep.seeds)}", "one run has one seed.", hint)
             raise ConfigError([fault])
-        draft = Draft(composer, config_dirs, Counts(flops=False))
+        draft = Draft(composer, config_dirs, config.sweep, Counts(flops=False))
         draft.add(tuple(overrides), " ".join(axes.without_runner(overrides)) or axes.DEFAULT)
         draft.refuse()
         cells = draft.cells()
     directory = _directory(config.sweep, "train")
     (cell,) = _where_they_are(directory, cells)
     return directory, cell
-
-
-def planned(directory: Path, config: Config) -> Cell:
-    """Return the cell of the plan in `directory` that `config` is.
-
-    Errors: StoreError when the plan has no such cell.
-    """
-    found = store.sweep(directory) or {}
-    facts = Tasks().facts(config)
-    wanted = identity(config, facts.data_hash)
-    stands = {each["label"]: each["against"] for each in found.get("variants", [])}
-    for each in found.get("cells", []):
-        if each["id"] == wanted:
-            own = {"tree": plain(config), "parts": part_versions(config), "task": facts.about}
-            own["against"] = {"baseline": found["baseline"], **stands[each["label"]]}
-            return Cell(**{**each, **own, "overrides": tuple(each["overrides"])}, git=git.state())
-    raise StoreError(f"{directory}: cell {wanted} is not in its plan. Run the sweep again.")
 
 
 def _where_they_are(directory: Path, cells: Sequence[Cell]) -> tuple[Cell, ...]:

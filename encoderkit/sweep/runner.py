@@ -108,6 +108,20 @@ def run_sweep(
     Errors: StoreError when the directory cannot be written.
     """
     plan.save()
+    return run_cells(plan, observer, fail_fast=fail_fast, retry_failed=retry_failed)
+
+
+def run_cells(
+    plan: Plan,
+    observer: Observer | None = None,
+    *,
+    fail_fast: bool = False,
+    retry_failed: bool = False,
+) -> int:
+    """Run what is not done of a plan that is saved, or of a share of it, as `run_sweep` does.
+
+    Errors: StoreError when the directory cannot be written.
+    """
     sweep = _Sweep(plan, observer or Observer(), fail_fast, retry_failed)
     memory = None if plan.sweep.memory is None else int(plan.sweep.memory * 2**30)
     pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, memory=memory, preload=PRELOAD)

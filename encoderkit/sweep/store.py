@@ -14,6 +14,7 @@ from encoderkit.sweep.record import Record
 
 ROOT = Path("runs")
 SWEEP_FILE = "sweep.json"
+GONE = "its process is gone, and left no other word"
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ def read(place: Path) -> Record:
         raise StoreError(f"{place}: nobody can say whether it runs: {error}") from error
     if gone:
         found.state = "killed"
-        found.reason = "its process is gone, and left no other word"
+        found.reason = GONE
     return found
 
 
@@ -97,11 +98,15 @@ def sweep(directory: Path) -> dict[str, Any] | None:
 
 
 def newest_sweep(root: Path = ROOT) -> Path:
-    """Return the directory of the sweep that was planned last, below `root`.
+    """Return the directory of the sweep that was planned last, below `root`; none is hidden.
 
     Errors: StoreError when there is none.
     """
-    plans = [(path.stat().st_mtime_ns, path) for path in root.rglob(SWEEP_FILE)]
+    plans = [
+        (path.stat().st_mtime_ns, path)
+        for path in root.rglob(SWEEP_FILE)
+        if not any(part.startswith(".") for part in path.relative_to(root).parts)
+    ]
     if not plans:
         raise StoreError(
             f"{root}: no sweep below it. Run one: encoderkit sweep norm=layernorm,rmsnorm seeds=3"

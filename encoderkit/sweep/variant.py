@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from encoderkit.config.check import SEEDS
 from encoderkit.config.identity import part_versions, semantic
 from encoderkit.config.schema import Config
 from encoderkit.errors import InputError
@@ -20,14 +21,15 @@ class Facts:
     """What a model holds and costs: counted on the meta device, so no numbers are drawn.
 
     `parameters` are the whole model's, `stack` those without embedding and head; `shapes` by path;
-    `gains` what the init multiplies the weights of branches with. FLOPs for each token of a forward
-    pass through the stack at 128 tokens; None where a part's shapes depend on data, or 128 tokens
-    are too many for it.
+    `decayed` the paths with weight decay; `gains` what the init multiplies the weights of branches
+    with. FLOPs for each token of a forward pass through the stack at 128 tokens; None where a
+    part's shapes depend on data, or 128 tokens are too many for it.
     """
 
     parameters: int
     stack: int
     shapes: dict[str, tuple[int, ...]]
+    decayed: frozenset[str]
     gains: frozenset[float]
     flops: float | None
 
@@ -63,6 +65,7 @@ class Counts:
 def _counted(config: Config, sizes: tuple[int, int], with_flops: bool) -> Facts:
     from encoderkit.nn.build import build_model  # imports torch
     from encoderkit.nn.cost import flops
+    from encoderkit.train.optim import decay_groups
 
     model = build_model(config, *sizes, device="meta")
     shapes = {path: tuple(p.shape) for path, p in model.named_parameters()}
@@ -75,12 +78,13 @@ def _counted(config: Config, sizes: tuple[int, int], with_flops: bool) -> Facts:
         parameters=sum(p.numel() for p in model.parameters()),
         stack=sum(p.numel() for p in own),
         shapes=shapes,
+        decayed=frozenset(decay_groups(model)["decay"]),
         gains=frozenset(gains),
         flops=None if spent is None or spent != spent else spent,
     )
 
 
 def what(variant: Variant) -> dict[str, Any]:
-    """Return the tree that decides a variant's numbers, without its seeds."""
+    """Return the tree that decides a variant's numbers, without the seeds that follow `seed`."""
     tree = semantic(variant.config)
-    return {k: v for k, v in tree.items() if not k.startswith("seed")}
+    return {k: v for k, v in tree.items() if k not in SEEDS or v != tree["seed"]}

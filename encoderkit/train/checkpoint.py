@@ -6,9 +6,7 @@ a module keeps; manifest.json how far the run is, and the SHA-256 of all three.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +17,9 @@ import torch
 from torch import Tensor
 
 from encoderkit import fs
-from encoderkit.errors import CheckpointError, PluginError, StoreError
-
-SCHEMA = 1
-DIRECTORY = "checkpoint"  # below the run's own
+from encoderkit.errors import PluginError, StoreError
+from encoderkit.train import manifest
+from encoderkit.train.manifest import DIRECTORY as DIRECTORY
 
 
 @dataclass(slots=True)
@@ -49,12 +46,10 @@ def save(directory: Path, checkpoint: Checkpoint) -> None:
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
     files = {
-        "weights.safetensors": safetensors.torch.save(weights),
-        "state.pt": state.getvalue(),
+        manifest.WEIGHTS: safetensors.torch.save(weights),
+        manifest.STATE: state.getvalue(),
     }
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    manifest = {"schema": SCHEMA, "files": digests, "about": checkpoint.about}
-    files["manifest.json"] = _dump(manifest | {"sha256": _digest(manifest)})
+    files[manifest.FILE] = manifest.dump(files, checkpoint.about)
     try:
         fs.replace_directory(directory, files)
     except OSError as error:
@@ -72,22 +67,24 @@ def load(directory: Path) -> Checkpoint | None:
     fs.recover_directory(directory)
     if not directory.exists():
         return None
-    manifest = _manifest(directory / "manifest.json")
-    data = {name: _read(directory / name) for name in ("weights.safetensors", "state.pt")}
-    for name, content in data.items():
-        if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
-            raise _damage(directory / name, "its SHA-256 is not the one in manifest.json")
+    found = manifest.load(directory)
+    data = {
+        name: manifest.content(directory, name, found)
+        for name in (manifest.WEIGHTS, manifest.STATE)
+    }
     try:
-        weights = safetensors.torch.load(data["weights.safetensors"])
+        weights = safetensors.torch.load(data[manifest.WEIGHTS])
     except Exception as error:  # a file that somebody else has made, with the manifest to it
-        raise _damage(directory / "weights.safetensors", "it is no safetensors file") from error
+        path = directory / manifest.WEIGHTS
+        raise manifest.damage(path, "it is no safetensors file") from error
+    path = directory / manifest.STATE
     try:
-        state = torch.load(io.BytesIO(data["state.pt"]), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(data[manifest.STATE]), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise _damage(directory / "state.pt", "it holds more than plain data") from error
+        raise manifest.damage(path, "it holds more than plain data") from error
     except Exception as error:
-        raise _damage(directory / "state.pt", "torch cannot read it") from error
-    return Checkpoint(weights, state, manifest["about"])
+        raise manifest.damage(path, "torch cannot read it") from error
+    return Checkpoint(weights, state, found["about"])
 
 
 def _require_plain(extra: dict[str, Any]) -> None:
@@ -102,43 +99,3 @@ def _require_plain(extra: dict[str, Any]) -> None:
                 f"{name}: a checkpoint takes tensors, numbers, texts, lists and mappings of them, "
                 f"not this {type(value).__name__}: {str(error).partition(chr(10))[0]}"
             ) from error
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    data = _read(path)
-    try:
-        manifest = json.loads(data)
-        del manifest["sha256"]
-        # Byte by byte: 1e-05 and 1E-05 are one number, and two only one of which was written.
-        same = data == _dump(manifest | {"sha256": _digest(manifest)})
-        found, known = manifest["schema"], {*manifest} >= {"files", "about"}
-    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-        raise _damage(path, "it is no manifest") from error
-    if not same:
-        raise _damage(path, "it is not what was written")
-    if found != SCHEMA:
-        raise CheckpointError(f"{path}: schema {found}; this encoderkit reads schema {SCHEMA}.")
-    if not known or not all(isinstance(manifest[each], dict) for each in ("files", "about")):
-        raise _damage(path, "it names no files, or does not say what they are of")
-    return dict(manifest)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _damage(path, str(error.strerror)) from error
-
-
-def _damage(path: Path, cause: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged: {cause}. Remove {path.parent} to train from the start."
-    )
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(_dump(manifest)).hexdigest()
-
-
-def _dump(manifest: dict[str, Any]) -> bytes:
-    return json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,14 @@ class Keeper:
         self, weights: dict[str, Tensor], state: dict[str, Any], about: dict[str, Any]
     ) -> None:
         """Replace the checkpoint."""
+
+    def copy(
+        self, name: str, weights: dict[str, Tensor], state: dict[str, Any], about: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint that stays, under a name of its own."""
+
+    def drop(self) -> None:
+        """Remove the checkpoint, which nobody goes on from."""
 
     def close(self) -> None:
         """Close the metrics."""
@@ -86,6 +95,19 @@ class DirectoryKeeper(Keeper):
             written = self._file.sync()
         about = about | {"metrics_bytes": written}
         checkpoint.save(self.checkpoint, Checkpoint(weights, state, about))
+
+    def copy(
+        self, name: str, weights: dict[str, Tensor], state: dict[str, Any], about: dict[str, Any]
+    ) -> None:
+        """Write checkpoint-NAME beside the checkpoint."""
+        place = self.checkpoint.with_name(f"{self.checkpoint.name}-{name}")
+        checkpoint.save(place, Checkpoint(weights, state, about))
+
+    def drop(self) -> None:
+        """Remove the checkpoint."""
+        with _writing(self.checkpoint):
+            if self.checkpoint.exists():
+                shutil.rmtree(self.checkpoint)
 
     def close(self) -> None:
         """Close metrics.jsonl."""

@@ -178,6 +178,8 @@ class Loop:
             state, reason = end.state, end.reason
         if state != "nonfinite":
             self._save()
+        if self.run.keep == "none" and state != "interrupted":
+            self.keeper.drop()
         self.keeper.flush()
         at, groups = self.at, decay_groups(self.model)
         return Outcome(
@@ -233,6 +235,8 @@ class Loop:
         self.at.metrics, self.at.evaluated = metrics | self.at.parts, True
         if self.at.best is None or metrics["loss"] < self.at.best:
             self.at.best, self.at.best_step = metrics["loss"], step
+            if self.run.keep == "best":
+                self.keeper.copy("best", *self._content())
         elif (words := self._rise()) and words not in self.notes:
             self.notes.append(words)
         self.keeper.flush()
@@ -274,14 +278,21 @@ class Loop:
     def _save(self) -> None:
         if self.saved == (self.at.step, self.at.evaluated):
             return
+        content = self._content()
+        self.keeper.save(*content)
+        if self.run.keep == "all":
+            self.keeper.copy(str(self.at.step), *content)
+        self.saved = (self.at.step, self.at.evaluated)
+
+    def _content(self) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
+        """Return what a checkpoint holds: weights, state, and how far the run is."""
         weights, extra = _sorted_out(self.model.state_dict())
         state = {
             "optimizer": self.optimizer.state_dict(),
             "random": random_state(self.device),
             "extra": extra,
         }
-        self.keeper.save(weights, state, self.about | {"progress": asdict(self.at)})
-        self.saved = (self.at.step, self.at.evaluated)
+        return weights, state, self.about | {"progress": asdict(self.at)}
 
     def _restore(self, found: Checkpoint) -> None:
         self.model.load_state_dict(found.weights | found.state["extra"])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from encoderkit.cli import main
+from encoderkit.cli.commands import COMMANDS
 
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
         ("encoderkit tr", {"train"}),
-        ("encoderkit ", {"train", "sweep", "compare", "parts", "explain", "show"}),
+        ("encoderkit ", set(COMMANDS)),
+        ("encoderkit s", {"sweep", "status", "show"}),
+        ("encoderkit d", {"doctor"}),
         ("encoderkit train norm=rm", {"norm=rmsnorm"}),
         ("encoderkit sweep ffn=ge", {"ffn=gelu", "ffn=geglu"}),
         ("encoderkit show norm=rmsnorm norm.e", {"norm.eps="}),

@@ -110,38 +110,6 @@ def test_a_run_that_turns_nan_says_so(capsys):
     assert capsys.readouterr().out.startswith("nonfinite (")
 
 
-def test_multirun_writes_the_same_records(capsys):
-    words = ["norm=layernorm,rmsnorm", "seeds=2", "sweep.name=m", *SMALL]
-    assert main(["train", "-m", *words]) == 0
-    assert [record["state"] for record in records("runs/m")] == ["ok"] * 4
-    assert {record["environment"]["isolation"] for record in records("runs/m")} == {"shared"}
-    assert [path.name for path in Path().iterdir()] == ["runs"]
-    out = capsys.readouterr().out
-    assert "norm=layernorm  2  2 ok" in out
-    assert out.endswith("again: encoderkit compare runs/m\n")
-    before = records("runs/m")
-    assert main(["sweep", "--quiet", *words]) == 0
-    assert records("runs/m") == before
-    assert "again: " not in capsys.readouterr().out
-
-
-def test_multirun_compares_nothing_when_a_run_left_no_record(capsys, monkeypatch):
-    monkeypatch.setattr("encoderkit.cli.train.states", lambda plan: {"a": "ok", "b": "missing"})
-    assert main(["train", "-m", *SMALL, "sweep.name=m"]) == 1
-    assert capsys.readouterr().out.endswith("1 ok, 1 missing\n")
-
-
-def test_multirun_takes_the_axes_of_an_experiment(capsys, tmp_path):
-    (tmp_path / "c" / "experiment").mkdir(parents=True)
-    (tmp_path / "c" / "experiment" / "e.yaml").write_text(
-        "# @package _global_\nhydra: {sweeper: {params: {norm: 'layernorm,rmsnorm', seeds: '2'}}}\n"
-        "sweep: {name: e}\n"
-    )
-    assert main(["train", "-m", "experiment=e", "--config-dir", "c", *SMALL]) == 0
-    assert "4 runs of 2 variants in runs/e\n4 ok" in capsys.readouterr().out
-    assert len(records("runs/e")) == 4
-
-
 @pytest.mark.parametrize("command", ["train", "train -m", "sweep"])
 def test_an_experiment_runs_no_code(command, capsys, tmp_path, monkeypatch):
     (tmp_path / "c" / "experiment").mkdir(parents=True)
@@ -156,18 +124,3 @@ def test_an_experiment_runs_no_code(command, capsys, tmp_path, monkeypatch):
         "hydra.sweeper.params alone, its axes. Remove it.\n"
     )
     assert {path.name for path in tmp_path.iterdir()} == {"c", "evil.py"}
-
-
-def test_multirun_refuses_before_anything_is_written(capsys):
-    assert main(["train", "-m", *SMALL, "hydra.callbacks.x._target_=evil.C"]) == 2
-    assert main(["train", "-m", *SMALL, "hydra/launcher=nope"]) == 2
-    assert list(Path().iterdir()) == []
-
-
-def test_multirun_reports_illegal_cells_before_hydra_starts(capsys):
-    words = ["norm=layernorm,rmsnrm", "model.n_heads=5"]
-    assert main(["train", "-m", *words]) == 2
-    err = capsys.readouterr().err
-    assert "norm=rmsnrm" in err
-    assert "model.n_heads=5" in err
-    assert list(Path().iterdir()) == []

@@ -77,6 +77,7 @@ EXCEPTIONS = {
     "run.device": RUNNER,
     "run.threads": RUNNER,
     "run.checkpoint_every": RUNNER,
+    "run.keep": RUNNER,
     **{f"sweep.{spec.name}": SWEEP for spec in dataclasses.fields(SETTINGS["sweep"])},
 }
 PER_RUNNER = {
@@ -84,6 +85,7 @@ PER_RUNNER = {
     "run.device": "auto",
     "run.threads": 2,
     "run.checkpoint_every": 1,
+    "run.keep": "none",
     "sweep.name": "other",
     "sweep.seeds": 5,
 }

@@ -293,3 +293,21 @@ def test_the_plan_says_what_a_variant_is_called(tmp_path: Path) -> None:
     content["cells"] = [{"id": each.id, "label": "norm=a ffn=x"} for each in made]
     plan.write_text(json.dumps(content))
     assert [row.label for row in table.compare(tmp_path).rows] == ["norm=a ffn=x"]
+
+
+def test_confounded_variants_are_named_against_the_plans_baseline(tmp_path: Path) -> None:
+    made = [put(tmp_path, f"ffn={f}", 0, 1.0) for f in ("relu", "glu")]
+    save_plan(tmp_path, made, "ffn=relu")
+    plan = tmp_path / "sweep.json"
+    stands = [
+        {"label": "ffn=relu", "against": {"confounded": []}},
+        {"label": "ffn=glu", "against": {"confounded": ["ffn.bias: true -> false", "x: 1 -> 2"]}},
+        {"label": "ffn=none", "against": {"confounded": ["y: 1 -> 2"]}},  # has not run
+    ]
+    plan.write_text(json.dumps(json.loads(plan.read_bytes()) | {"variants": stands}))
+    words = "confounded: ffn=glu: ffn.bias: true -> false; x: 1 -> 2"
+    notes = table.compare(tmp_path).notes
+    assert [note for note in notes if note.startswith("confounded")] == [words]
+    # What the plan knows of its own baseline says nothing of another one.
+    other = table.compare(tmp_path, baseline="ffn=glu").notes
+    assert not any(note.startswith("confounded") for note in other)

@@ -80,3 +80,21 @@ def test_an_unknown_variant_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigError, match="must be one of: norm=layernorm ffn=gelu; ") as caught:
         axes.match(name, LABELS, "sweep.baseline")
     assert ("Did you mean norm=rmsnorm ffn=gelu?" in str(caught.value)) == bool(name)
+
+
+def test_what_shapes_a_sweep_is_part_of_its_name() -> None:
+    grid = ["norm=a,b", "placement=c,d"]
+    shapes = [
+        "match=params",
+        "budget=tokens",
+        "sweep.zip=[norm+placement]",
+        "sweep.one_at_a_time=true",
+        "sweep.also=['norm=c']",
+        "sweep.optional=[norm.eps]",
+        "sweep.exclude=['norm=a']",
+        "sweep.match=flops",
+    ]
+    names = {axes.digest(grid), *(axes.digest([*grid, shape]) for shape in shapes)}
+    assert len(names) == len(shapes) + 1
+    assert axes.digest([*grid, "sweep.baseline=norm=b", "sweep.name=x"]) == axes.digest(grid)
+    assert axes.without_runner([*grid, *shapes]) == tuple(grid)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from encoderkit.errors import ConfigError
 from encoderkit.nn import build
-from encoderkit.sweep.plan import plan, single
+from encoderkit.sweep.plan import notes, plan, single
 
 SMALL = ["train.steps=4", "train.warmup=1", "model.d_model=16"]
 
@@ -70,3 +71,49 @@ def test_data_that_the_seed_changes_has_one_hash() -> None:
     cells = plan([*SMALL, "seeds=2"]).cells
     assert len({cell.data_hash for cell in cells}) == 1
     assert len({cell.id for cell in cells}) == 2
+
+
+def test_variants_with_faults_may_be_left_out_in_the_open() -> None:
+    found = plan([*SMALL, "model.n_heads=2,3,5", "norm=rmsnorm,none"], skip_illegal=True)
+    assert found.labels == ["model.n_heads=2 norm=rmsnorm", "model.n_heads=2 norm=none"]
+    assert list(found.illegal) == [
+        f"model.n_heads={heads} norm={norm}" for heads in (3, 5) for norm in ("rmsnorm", "none")
+    ]
+    words = "model.n_heads=3: must divide model.d_model=16. Try model.n_heads=2."
+    assert found.illegal["model.n_heads=3 norm=none"] == [words]
+    assert f"left out: model.n_heads=3 norm=none: {words}" in notes(found)
+    assert found.baseline == "model.n_heads=2 norm=rmsnorm"
+
+
+def test_all_faults_of_a_variant_are_kept() -> None:
+    broken = ["model.n_heads=2,3", "sweep.also=['model.n_heads=3 train.warmup=9']"]
+    found = plan(
+        ["train.steps=4", "model.d_model=16", "train.warmup=1", *broken], skip_illegal=True
+    )
+    assert [len(faults) for faults in found.illegal.values()] == [1, 2]
+
+
+def test_a_plan_of_faults_alone_is_refused_whatever_is_skipped() -> None:
+    with pytest.raises(ConfigError, match="must divide model.d_model"):
+        plan([*SMALL, "model.n_heads=3,5"], skip_illegal=True)
+
+
+def test_a_baseline_that_is_left_out_is_none() -> None:
+    words = [*SMALL, "model.n_heads=2,3", "sweep.baseline=model.n_heads=3"]
+    with pytest.raises(ConfigError, match="sweep.baseline=model.n_heads=3: must be one of"):
+        plan(words, skip_illegal=True)
+
+
+def test_what_a_whole_sweep_has_cannot_be_said_for_some_variants(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    for name, text in (("a", "match: params"), ("b", "match: none")):
+        file = tmp_path / "experiment" / f"{name}.yaml"
+        file.write_text(f"# @package _global_\nsweep: {{{text}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        plan([*SMALL, "experiment=a,b"], config_dirs=[tmp_path])
+    assert str(caught.value) == (
+        "experiment=a: sweep.match=params: is said for some variants, and counts for a whole "
+        "sweep. Give it beside the experiments."
+    )
+    found = plan([*SMALL, "experiment=a,b", "match=params"], config_dirs=[tmp_path])
+    assert found.merged == {"experiment=b": "experiment=a"}

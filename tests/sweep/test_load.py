@@ -85,5 +85,5 @@ def test_a_trained_model_comes_back_with_what_it_learned(cell: Cell, tmp_path: P
 
 def test_a_run_without_a_checkpoint_has_no_model(cell: Cell, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / cell.name / "checkpoint")
-    with pytest.raises(CheckpointError, match="the run has no checkpoint yet"):
+    with pytest.raises(CheckpointError, match="the run has no checkpoint. Train it first"):
         load(tmp_path / cell.name)

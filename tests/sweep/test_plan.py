@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import encoderkit
 from encoderkit.config.check import check, plain
 from encoderkit.errors import ConfigError, StoreError
 from encoderkit.plugins import registry
-from encoderkit.sweep import store
-from encoderkit.sweep.plan import plan, planned, single
+from encoderkit.sweep import record, store
+from encoderkit.sweep.plan import notes, plan, single
+from encoderkit.sweep.run import opening
 
 SMALL = ["train.steps=4", "train.warmup=1", "model.d_model=16"]
 
@@ -123,22 +125,13 @@ def test_a_single_run_has_one_seed_and_its_overrides_for_a_label() -> None:
         single([*SMALL, "seeds=3"])
 
 
-def test_a_plan_is_written_and_its_cells_are_found_again(tmp_path: Path) -> None:
+def test_a_plan_is_written(tmp_path: Path) -> None:
     found = plan([*SMALL, "norm=rmsnorm,none", f"sweep.dir={tmp_path}/new"], command="the command")
     found.save()
     content = store.sweep(tmp_path / "new")
     assert content is not None
     assert content["command"] == "the command" and content["baseline"] == "norm=rmsnorm"
     assert [cell["id"] for cell in content["cells"]] == [cell.id for cell in found.cells]
-    config = check(found.cells[1].tree, registry())
-    assert planned(tmp_path / "new", config) == found.cells[1]
-
-
-def test_a_cell_that_was_not_planned_is_refused(tmp_path: Path) -> None:
-    found = plan([*SMALL, "norm=rmsnorm", f"sweep.dir={tmp_path}"])
-    config = check(found.cells[0].tree, registry())
-    with pytest.raises(StoreError, match=f"cell {found.cells[0].id} is not in its plan"):
-        planned(tmp_path, config)
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -156,3 +149,70 @@ def test_a_run_is_found_under_whatever_name_it_has(tmp_path: Path) -> None:
     assert single([*SMALL, where, "norm=layernorm"])[1].name == f"another-name-{cell.id}"
     (tmp_path / cell.name).mkdir()
     assert plan([*SMALL, where]).cells[0].name == cell.name
+
+
+def test_a_plan_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = encoderkit.plan([*SMALL, "norm=rmsnorm,none", "ffn=relu"], seeds=2)
+    assert len(found) == 4
+    assert list(found) == list(found.cells)
+    assert str(found).splitlines() == [
+        f"{cell.id}  {cell.label}  seed={cell.seed}" for cell in found
+    ]
+    assert json.loads(found.to_json()) == json.loads(record.dump(found.content()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    request = [*SMALL, "norm=rmsnorm"]
+    assert [cell.seed for cell in plan(request, seeds=3)] == [0, 1, 2]
+    assert [cell.seed for cell in plan(request, seeds=(4, 2))] == [4, 2]
+    with pytest.raises(ConfigError, match="was given before, as seeds=2"):
+        plan([*request, "seeds=2"], seeds=3)
+    with pytest.raises(ConfigError, match="names no seed"):
+        plan(request, seeds=[])
+
+
+def test_a_plan_in_json_is_strict_and_complete() -> None:
+    found = plan([*SMALL, "ffn=gelu,geglu,swiglu,glu", "sweep.exclude=['ffn=geglu']", "seeds=2"])
+    content = json.loads(found.to_json(), parse_constant=pytest.fail)
+    assert content["axes"] == ["ffn"] and content["excluded"] == 1
+    assert content["merged"] == {"ffn=glu": "ffn=swiglu"} and content["illegal"] == {}
+    assert [each["label"] for each in content["variants"]] == ["ffn=gelu", "ffn=swiglu"]
+    assert content["variants"][1]["against"]["confounded"] == ["ffn.bias: true -> false"]
+    for cell, whole in zip(content["cells"], found, strict=True):
+        assert (cell["id"], cell["label"], cell["seed"]) == (whole.id, whole.label, whole.seed)
+        assert (cell["parameters"], cell["flops"]) == (whole.parameters, whole.flops)
+        assert cell["reproduce"] == whole.reproduce
+    assert notes(found)[:2] == [
+        "ffn=glu is ffn=swiglu; it runs once",
+        "1 points left out by sweep.exclude",
+    ]
+
+
+def test_the_baseline_stands_first_among_the_variants() -> None:
+    found = plan([*SMALL, "norm=rmsnorm,none,dyt", "sweep.baseline=norm=none"])
+    assert [each.label for each in found.variants] == ["norm=none", "norm=rmsnorm", "norm=dyt"]
+    assert {cell.against["baseline"] for cell in found} == {"norm=none"}
+
+
+def test_a_record_begins_with_what_its_plan_knows() -> None:
+    cell = plan([*SMALL, "ffn=gelu,swiglu"]).cells[1]
+    begun = opening(cell)
+    assert begun.flops_per_token == cell.flops and cell.flops is not None
+    assert begun.against == cell.against
+    assert begun.against["confounded"] == ["ffn.bias: true -> false"]
+
+
+def test_seeds_as_an_axis_are_runs_of_one_variant() -> None:
+    found = plan([*SMALL, "seed=1,2", "norm=rmsnorm,none"])
+    assert found.labels == ["norm=rmsnorm", "norm=none"]
+    assert found.axes == ("norm",) and len(found.variants) == 2
+    assert found.variants[1].against.factors == ("norm",)
+
+
+def test_numbers_that_are_equal_are_one_variant() -> None:
+    found = plan([*SMALL, "norm=scalenorm", "norm.eps=1,1.0,1e0"])
+    assert len(found) == 1
+    found = plan([*SMALL, "train.clip=1,null,2"])
+    assert found.labels == ["train.clip=1", "train.clip=null", "train.clip=2"]

@@ -21,6 +21,7 @@ from encoderkit.sweep import record
 from encoderkit.sweep.load import load
 from encoderkit.sweep.runner import run_sweep, states
 from encoderkit.train import checkpoint
+from encoderkit.train import manifest as manifest_
 
 FLIPS = 300
 
@@ -94,8 +95,8 @@ def signed(directory: Path, **changes: Any) -> None:
         for name in ("state.pt", "weights.safetensors")
     }
     manifest = {"schema": 1, "files": files, "about": {}, **changes}
-    whole = manifest | {"sha256": checkpoint._digest(manifest)}
-    (directory / "manifest.json").write_bytes(checkpoint._dump(whole))
+    whole = manifest | {"sha256": manifest_._digest(manifest)}
+    (directory / "manifest.json").write_bytes(manifest_._dump(whole))
 
 
 @pytest.mark.parametrize("changes", [{"files": []}, {"about": 3}, {"files": {}}, {"files": None}])

@@ -124,7 +124,7 @@ def test_a_checkpoint_of_a_later_schema_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("encoderkit.train.checkpoint.SCHEMA", 2)
+        patch.setattr("encoderkit.train.manifest.SCHEMA", 2)
         save(tmp_path / "c", kept(1.0))
     assert json.loads((tmp_path / "c" / "manifest.json").read_text())["schema"] == 2
     with pytest.raises(CheckpointError, match="manifest.json: schema 2; .* reads schema 1"):

@@ -382,3 +382,36 @@ def test_a_run_that_ends_far_above_its_best_is_spiked(
         )
     risen = losses[1] - losses[0] > 0.32 or state == "spiked"
     assert [note.startswith("the validation loss rose") for note in outcome.notes] == [True] * risen
+
+
+def test_the_best_checkpoint_is_kept_beside_the_last(trained: Trained, tmp_path: Path) -> None:
+    _, outcome = trained(tmp_path, steps=6, eval_every=2, run={"keep": "best"})
+    losses = {
+        v.step: v.value for v in read_metrics(tmp_path / "metrics.jsonl") if v.name == "val/loss"
+    }
+    best = checkpoint.load(tmp_path / "checkpoint-best")
+    assert best is not None
+    assert best.about["progress"]["step"] == min(losses, key=lambda step: losses[step])
+    assert checkpoint.load(tmp_path / "checkpoint") is not None
+    assert outcome.state == "ok"
+
+
+def test_all_checkpoints_are_kept(trained: Trained, tmp_path: Path) -> None:
+    trained(tmp_path, steps=7, run={"keep": "all", "checkpoint_every": 3})
+    names = sorted(path.name for path in tmp_path.glob("checkpoint*"))
+    assert names == ["checkpoint", "checkpoint-3", "checkpoint-6", "checkpoint-7"]
+    third = checkpoint.load(tmp_path / "checkpoint-3")
+    assert third is not None and third.about["progress"]["step"] == 3
+
+
+def test_no_checkpoint_is_kept_of_a_run_that_is_done(
+    trained: Trained, stop_at: Any, tmp_path: Path
+) -> None:
+    _, stopped = trained(tmp_path, stop_at(step=4), run={"keep": "none"})
+    assert stopped.state == "interrupted" and (tmp_path / "checkpoint").exists()
+    model, outcome = trained(tmp_path, run={"keep": "none"})
+    assert outcome.state == "ok" and not (tmp_path / "checkpoint").exists()
+    whole, _ = trained(tmp_path / "other")
+    for name, value in whole.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, model.state_dict()[name])

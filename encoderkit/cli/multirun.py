@@ -1,0 +1,179 @@
+"""`encoderkit train -m`: the cells of a plan, handed out by Hydra's multirun and its launchers."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from encoderkit.cli.dry_run import size
+from encoderkit.config.compose import Composer
+from encoderkit.config.identity import identity
+from encoderkit.config.launch import check_launcher, multirun
+from encoderkit.config.schema import Config
+from encoderkit.errors import ConfigError, Fault, StoreError
+from encoderkit.plugins import registry
+from encoderkit.sweep import lock
+from encoderkit.sweep.plan import Plan, plan
+from encoderkit.sweep.runner import Observer, View, cores, exit_code, run_cells, states
+
+# How a launcher is told how many cells to run at once, in Hydra's words. Submitit would end a cell
+# after an hour; what a cell may take is for sweep.timeout to say.
+AT_ONCE = {
+    "joblib": ("hydra.launcher.n_jobs={jobs}",),
+    "submitit_local": ("hydra.sweeper.max_batch_size={jobs}", "hydra.launcher.timeout_min=525600"),
+}
+
+
+GRACE = 25.0  # seconds for a cell to stop in order
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan everything first, then let Hydra launch it; the exit code comes from the records."""
+    hydras = [w for w in arguments.overrides if w.lstrip("+").startswith(("hydra/", "hydra."))]
+    ours = [word for word in arguments.overrides if word not in hydras]
+    command = shlex.join(["encoderkit", "train", "-m", *arguments.overrides])
+    with Composer(registry(), arguments.config_dir) as composer:
+        launcher = check_launcher(composer, hydras)
+        spelled = composer.spelled(ours)
+    asked = plan(ours, config_dirs=arguments.config_dir, command=command)
+    _refuse(asked, launcher)
+    asked.save()
+    print(f"{size(asked)} in {asked.directory}", flush=True)
+    seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
+    skip = ("seed=", "seeds=", "jobs=", "sweep.")
+    points = [word for word in spelled if not word.startswith(skip)] + [f"seed={seeds}"]
+    jobs = asked.sweep.jobs or max(1, cores() // asked.threads)
+    told = [word.format(jobs=jobs) for word in AT_ONCE.get(launcher, ())]
+    whole = replace(asked, directory=asked.directory.absolute())  # a part may change the directory
+    # Hydra writes a multirun.yaml of its own, and an interrupted launcher writes to the end.
+    with tempfile.TemporaryDirectory(prefix="encoderkit-", ignore_cleanup_errors=True) as scratch:
+        place = Path(scratch)
+        job = functools.partial(_job, whole, place, os.getpid())
+        words = [*told, *hydras, *points]
+        try:
+            with lock.hold(place, 0.0):
+                lost = multirun(words, arguments.config_dir, job, place)
+        except KeyboardInterrupt:
+            print(f"interrupted. To go on: {command}", file=sys.stderr)
+            return 130
+    return _report(asked, lost, command)
+
+
+def _report(asked: Plan, lost: Sequence[str], command: str) -> int:
+    """Print how the cells ended, and return the exit code."""
+    found = states(asked)
+    counts = {state: list(found.values()).count(state) for state in dict.fromkeys(found.values())}
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    for text in lost:
+        print(f"lost: {text}", file=sys.stderr)
+    code = exit_code(found.values())
+    if "missing" not in counts:
+        from encoderkit.cli.compare import again, print_table
+        from encoderkit.report.table import compare
+
+        print_table(compare(asked.directory))
+        again(asked.directory)
+    if code:
+        print(f"To run what is not done: {command}", file=sys.stderr)
+    return code
+
+
+def _refuse(asked: Plan, launcher: str) -> None:
+    """Refuse what Hydra's own sweeper cannot span, or its launcher not do.
+
+    Errors: ConfigError.
+    """
+    sweep = asked.sweep
+    names = ("zip", "one_at_a_time", "also", "optional", "exclude")
+    said = [f"sweep.{name}" for name in names if getattr(sweep, name)]
+    said += ["sweep.match"] * (sweep.match != "none") + ["sweep.budget"] * (sweep.budget != "steps")
+    problem = "is beyond Hydra's multirun, which spans a plain grid."
+    faults = [Fault(each, problem, "Type `encoderkit sweep`.") for each in said]
+    if launcher == "basic" and (sweep.jobs or 1) > 1:
+        problem = "Hydra's launcher `basic` runs one cell at a time."
+        faults.append(Fault(f"jobs={sweep.jobs}", problem, "Type hydra/launcher=joblib."))
+    if faults:
+        raise ConfigError(faults)
+
+
+class Leash(Observer):
+    """Interrupts what runs, as Ctrl-C does, once the launching process is gone or was interrupted.
+
+    That process holds the lock of `place`. Launchers would leave their processes behind.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.interrupted = False
+        self._place = place
+        self._cut = False
+
+    def tick(self, view: View) -> None:
+        """Look whether the launching process is there."""
+        if not self._cut and is_over(self._place):
+            self._cut = True  # a second interrupt would kill
+            signal.raise_signal(signal.SIGINT)
+
+    def finish(self, view: View, interrupted: bool) -> None:
+        """Keep whether it was interrupted."""
+        self.interrupted = interrupted
+
+
+def is_over(place: Path) -> bool:
+    """Tell whether the process that launches from `place` launches no more."""
+    try:
+        return lock.is_free(place)
+    except FileNotFoundError:
+        return True
+
+
+@functools.cache
+def _end_without(place: Path) -> None:
+    """End this process, which a launcher made and may use again, some time after its launcher's.
+
+    One that ended in order has removed `place`, and looks after its processes.
+    """
+
+    def watch() -> None:
+        while not is_over(place):
+            time.sleep(1.0)
+        if place.exists():
+            time.sleep(GRACE)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _job(asked: Plan, place: Path, launching: int, config: Config) -> None:
+    """Run one point of a plan, in a process of its own below the one that the launcher gives.
+
+    Errors: StoreError when the plan has no such cell, or its files cannot be written.
+    """
+    if is_over(place):
+        raise KeyboardInterrupt
+    if os.getpid() != launching:
+        _end_without(place)
+    ids = {identity(config, each) for each in {cell.data_hash for cell in asked.cells}}
+    cells = tuple(cell for cell in asked.cells if cell.id in ids)
+    if not cells:
+        raise StoreError(
+            f"{asked.directory}: {' or '.join(sorted(ids))} is not in its plan: a part's source "
+            "has changed since. Run the sweep again."
+        )
+    if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
+        multiprocessing.set_start_method(None, force=True)  # joblib's own, which no child knows
+    one = replace(asked, cells=cells, sweep=replace(asked.sweep, jobs=1))
+    leash = Leash(place)
+    run_cells(one, leash, retry_failed=True)
+    if leash.interrupted:
+        raise KeyboardInterrupt  # or Hydra would start the next job
