@@ -32,13 +32,13 @@ def load(directory: Path) -> dict[str, Any]:
         del manifest["sha256"]
         # Byte by byte: 1e-05 and 1E-05 are one number, and two only one of which was written.
         same = data == _dump(manifest | {"sha256": _digest(manifest)})
-        schema, known = manifest["schema"], {*manifest} >= {"files", "about"}
+        found, known = manifest["schema"], {*manifest} >= {"files", "about"}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise damage(path, "it is no manifest") from error
     if not same:
         raise damage(path, "it is not what was written")
-    if schema != SCHEMA:
-        raise CheckpointError(f"{path}: schema {schema}; this encoderkit reads schema {SCHEMA}.")
+    if found != SCHEMA:
+        raise CheckpointError(f"{path}: schema {found}; this encoderkit reads schema {SCHEMA}.")
     if not known or not all(isinstance(manifest[each], dict) for each in ("files", "about")):
         raise damage(path, "it names no files, or does not say what they are of")
     return dict(manifest)

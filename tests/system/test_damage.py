@@ -20,7 +20,8 @@ from encoderkit.errors import CheckpointError
 from encoderkit.sweep import record
 from encoderkit.sweep.load import load
 from encoderkit.sweep.runner import run_sweep, states
-from encoderkit.train import checkpoint, manifest
+from encoderkit.train import checkpoint
+from encoderkit.train import manifest as manifest_
 
 FLIPS = 300
 
@@ -93,9 +94,9 @@ def signed(directory: Path, **changes: Any) -> None:
         name: hashlib.sha256((directory / name).read_bytes()).hexdigest()
         for name in ("state.pt", "weights.safetensors")
     }
-    content = {"schema": 1, "files": files, "about": {}, **changes}
-    whole = content | {"sha256": manifest._digest(content)}
-    (directory / "manifest.json").write_bytes(manifest._dump(whole))
+    manifest = {"schema": 1, "files": files, "about": {}, **changes}
+    whole = manifest | {"sha256": manifest_._digest(manifest)}
+    (directory / "manifest.json").write_bytes(manifest_._dump(whole))
 
 
 @pytest.mark.parametrize("changes", [{"files": []}, {"about": 3}, {"files": {}}, {"files": None}])
