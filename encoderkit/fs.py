@@ -23,6 +23,15 @@ def write_atomic(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
+def clear_temporaries(directory: Path) -> None:
+    """Remove what killed writers left in a directory that nobody else writes to.
+
+    Errors: OSError.
+    """
+    for path in directory.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def sync_directory(path: Path) -> None:
     """Make a rename or a new file in `path` survive a power cut."""
     handle = os.open(path, os.O_RDONLY)

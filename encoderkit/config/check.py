@@ -17,7 +17,7 @@ from encoderkit.config.schema import (
     Rule,
     SweepOptions,
 )
-from encoderkit.config.text import DEEPEST
+from encoderkit.config.text import overgrown
 from encoderkit.config.text import show as show
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import Registry
@@ -53,6 +53,8 @@ def inspect(
     tree: Mapping[str, Any], registry: Registry, said: frozenset[str] = frozenset()
 ) -> tuple[Config | None, list[Fault]]:
     """Return the typed form, or None with all the faults."""
+    if fault := overgrown(tree):
+        return None, [fault]
     faults = code_faults(tree)
     values: dict[str, Any] = {}
     for key in ("schema", *SEEDS):
@@ -132,21 +134,19 @@ def _unknown_key(key: str, value: Any) -> Fault:
     return Fault(where, "there is no such key.", hint)
 
 
-def code_faults(tree: Any, path: str = "", depth: int = 0) -> list[Fault]:
-    """Return a fault for every key that asks Hydra to call something, and for endless nesting."""
+def code_faults(tree: Any, path: str = "") -> list[Fault]:
+    """Return a fault for every key, of a tree that is not overgrown, that asks Hydra to call."""
     found: list[Fault] = []
-    if depth > DEEPEST:
-        return [Fault(path, f"is nested more than {DEEPEST} levels deep.", "Remove it.")]
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             where = f"{path}.{key}" if path else str(key)
             if str(key) in CODE:
                 problem = "a configuration names parts, never code."
                 found.append(Fault(f"{where}={show(value)}", problem, f"Remove {key}."))
-            found += code_faults(value, where, depth + 1)
+            found += code_faults(value, where)
     elif isinstance(tree, list | tuple):
         for index, value in enumerate(tree):
-            found += code_faults(value, f"{path}[{index}]", depth + 1)
+            found += code_faults(value, f"{path}[{index}]")
     return found
 
 

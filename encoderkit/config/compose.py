@@ -29,7 +29,15 @@ from encoderkit.config.check import (
     show,
 )
 from encoderkit.config.live import spoken
-from encoderkit.config.overrides import Origin, cause, leaves, quoted, resolved, several
+from encoderkit.config.overrides import (
+    Origin,
+    cause,
+    leaves,
+    quoted,
+    resolved,
+    several,
+    without_environment,
+)
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
 from encoderkit.config.words import Words, is_group, is_listed
@@ -187,10 +195,13 @@ class Composer:
         Errors: ConfigError when Hydra refuses, or when an experiment reaches beyond its parts.
         """
         where = " ".join(words) or "conf"
+        if words:
+            self.presets.require_small()
         try:
-            whole = hydra.compose(
-                "config", [*self._search_path(), *words], return_hydra_config=True
-            )
+            with without_environment():
+                whole = hydra.compose(
+                    "config", [*self._search_path(), *words], return_hydra_config=True
+                )
         except Exception as error:  # Hydra's, yaml's, the file system's, RecursionError
             hint = self.presets.clash_in(str(error))
             raise ConfigError([Fault(where, f"{cause(error)}.", hint)]) from error

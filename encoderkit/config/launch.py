@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from encoderkit.config.check import CODE, check
 from encoderkit.config.compose import VERSION_BASE, Composer, borrowed
+from encoderkit.config.overrides import without_environment
 from encoderkit.config.presets import Presets
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault
@@ -42,7 +43,8 @@ def multirun(
 
     def task(tree: DictConfig) -> None:
         try:
-            whole = dict(OmegaConf.to_container(tree, resolve=True))  # type: ignore[arg-type]
+            with without_environment():
+                whole = dict(OmegaConf.to_container(tree, resolve=True))  # type: ignore[arg-type]
             job(check({str(k): v for k, v in whole.items()}, registry()))
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.errors import Fault
+
+_ONE_AT_A_TIME = threading.RLock()  # OmegaConf's resolvers are global
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,27 @@ def quoted(text: str) -> str:
     return "'" + re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'") + "'"
 
 
+@contextmanager
+def without_environment() -> Iterator[None]:
+    """Refuse `${oc.env:NAME}` while the block runs.
+
+    What a variable holds may be secret, and a configuration goes to the disk, into messages and
+    into reports; and a run that depends on it could not be told from its record.
+    """
+    resolvers = BaseContainer._resolvers  # OmegaConf has no other way to give one back
+    with _ONE_AT_A_TIME:
+        held = resolvers["oc.env"]
+        OmegaConf.register_new_resolver("oc.env", _refuse_environment, replace=True)
+        try:
+            yield
+        finally:
+            resolvers["oc.env"] = held
+
+
+def _refuse_environment(name: str, default: str = "") -> NoReturn:
+    raise ValueError(f"the environment variable {name} is not read: write the value itself")
+
+
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and the value of every leaf of nested mappings."""
     if isinstance(tree, Mapping) and tree:
@@ -71,9 +97,10 @@ def resolved(tree: DictConfig) -> tuple[dict[str, Any], dict[str, list[Fault]]]:
     wrong: dict[str, list[Fault]] = {}
     for key in map(str, tree):
         try:
-            value = "???" if OmegaConf.is_missing(tree, key) else tree[key]
-            nested = OmegaConf.is_config(value)
-            whole[key] = OmegaConf.to_container(value, resolve=True) if nested else value
+            with without_environment():
+                value = "???" if OmegaConf.is_missing(tree, key) else tree[key]
+                nested = OmegaConf.is_config(value)
+                whole[key] = OmegaConf.to_container(value, resolve=True) if nested else value
         except OmegaConfBaseException as error:
             where = str(getattr(error, "full_key", "") or key)
             wrong[key] = [Fault(where, f"{cause(error)}.")]

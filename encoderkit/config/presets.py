@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from encoderkit.api import KINDS, Options
 from encoderkit.config.overrides import leaves
 from encoderkit.config.schema import SETTINGS
+from encoderkit.config.text import require_small
 from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.registry import GROUPS, Entry, Registry, conf_dir, preset_files
 
@@ -77,6 +79,7 @@ class Source:
         if isinstance(self.of, Entry):
             return node(self.of)
         try:
+            require_small(self.of.read_bytes())
             tree = OmegaConf.to_container(OmegaConf.load(self.of))
         except Exception as error:  # yaml's, OmegaConf's, the file system's, RecursionError
             cause = " ".join(str(error).split()) or type(error).__name__
@@ -141,6 +144,21 @@ class Presets:
                     folder, _, last = f"{group}/{name}".rpartition("/")
                     with suppress(ConfigError):
                         yield folder, last, package, _for_hydra(group, source.content())
+
+    def require_small(self) -> None:
+        """Refuse files of others that say more than a preset can, before Hydra reads them.
+
+        Errors: ConfigError.
+        """
+        ours = conf_dir()
+        for sources in self.groups.values():
+            for each in sources.values():
+                if isinstance(each.of, Path) and not each.of.is_relative_to(ours):
+                    with suppress(OSError, YAMLError):  # those have words of their own, if chosen
+                        try:
+                            require_small(each.of.read_bytes())
+                        except ValueError as error:
+                            raise ConfigError([Fault(str(each.of), f"{error}.")]) from error
 
     def clash_in(self, error: str) -> str:
         """Return the clash that makes Hydra miss a choice, if that is what an error says."""

@@ -13,8 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 from encoderkit.api import KINDS, Options
 from encoderkit.config.check import SHORT, check, inspect, settings, show, unknown_choice
 from encoderkit.config.live import spoken
+from encoderkit.config.overrides import without_environment
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS, Config
+from encoderkit.config.text import overgrown
 from encoderkit.errors import ConfigError, Fault
 from encoderkit.plugins import registry
 from encoderkit.registry import Registry
@@ -34,6 +36,7 @@ def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
     if len(request) == 1 and isinstance(request[0], DictConfig):
         request = (_container(request[0]),)
     if len(request) == 1 and isinstance(request[0], Mapping):
+        _refuse_overgrown(request[0])
         tree = _expand(request[0], Presets(registry(), config_dirs))
         return check(tree, registry(), _said(request[0]))
     strings = [item for item in request if isinstance(item, str)]
@@ -47,9 +50,15 @@ def configure(*request: Any, config_dirs: Sequence[Path] = ()) -> Config:
         return composer.configure(strings)
 
 
+def _refuse_overgrown(tree: Any) -> None:
+    if fault := overgrown(tree):
+        raise ConfigError([fault])
+
+
 def _container(request: DictConfig) -> Any:
     try:
-        return OmegaConf.to_container(request, resolve=True)
+        with without_environment():
+            return OmegaConf.to_container(request, resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
         where = str(getattr(error, "full_key", "") or "request")
         problem = f"{(str(error) or 'cannot be read').splitlines()[0]}."

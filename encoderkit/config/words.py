@@ -16,7 +16,7 @@ from encoderkit.config.check import SHORT, code_faults, unknown_choice
 from encoderkit.config.overrides import quoted, refused
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
-from encoderkit.config.text import DEEPEST
+from encoderkit.config.text import DEEPEST, MOST_CHARACTERS, overgrown
 from encoderkit.errors import Fault, nearest
 from encoderkit.registry import GROUPS
 
@@ -49,6 +49,10 @@ class Words:
         faults: list[Fault] = []
         given: dict[str, str] = {}
         for text in overrides:
+            if len(text) > MOST_CHARACTERS:
+                problem = f"has more than {MOST_CHARACTERS} characters."
+                faults.append(Fault(text[:60], problem, "Write the value in a preset's file."))
+                continue
             key, equals, value = text.partition("=")
             if key in TEXTS and value != "null" and value[:1] not in ("'", '"', "$"):
                 value = quoted(value)
@@ -102,8 +106,10 @@ class Words:
             return Fault(line, "is read-only.", hint)
         if key.count(".") > DEEPEST:
             return Fault(line, f"is nested more than {DEEPEST} levels deep.", "Remove it.")
-        code = [] if item.is_sweep_override() else code_faults({key: item.value()})
-        return code[0] if code else None
+        if item.is_sweep_override():
+            return None
+        value = {key: item.value()}
+        return overgrown(value) or next(iter(code_faults(value)), None)
 
     def _known_keys(self, key: str) -> list[str]:
         """Return every key that could stand where `key` stands."""

@@ -11,10 +11,18 @@ import resource
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from encoderkit.sweep.asked import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a process answers whose function raised, in words: the log may be on a full disk."""
+
+    words: str
 
 
 def main(log: Path, work: bytes, answer: Connection, memory: int | None = None) -> None:
@@ -33,8 +41,13 @@ def main(log: Path, work: bytes, answer: Connection, memory: int | None = None) 
         # Data alone: the address space of an idle torch is larger than any sensible limit.
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     function, arguments = pickle.loads(work)
-    answer.send(function(*arguments, stop=asked))
-    answer.close()
+    try:
+        answer.send(function(*arguments, stop=asked))
+    except Exception as error:
+        answer.send(Raised(f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        answer.close()
 
 
 def _redirect(log: Path) -> None:

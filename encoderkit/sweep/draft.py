@@ -76,14 +76,31 @@ class Draft:
         """Check one variant, build it on the meta device and count it."""
         self._labels.append(label)
         with self._noting(label):
+            while idle := self._idle(point):
+                point = tuple(text for text in point if axes.key(text) not in idle)
+                label = " ".join(word for word in label.split(" ") if axes.key(word) not in idle)
             config = self.composer.configure(point)
             self._refuse_other(config.sweep)
             seeds = _seeds(config)
             facts = self.counts.facts(config, self._tasks.facts(config).sizes)
             self.threads = max(self.threads, config.run.threads)
+            label = label or axes.DEFAULT
             self.variants.append(
                 Variant(label=label, point=point, config=config, seeds=seeds, facts=facts)
             )
+
+    def _idle(self, point: tuple[str, ...]) -> set[str]:
+        """Return the optional keys that have no effect on a variant, if they are all its faults."""
+        if not self.sweep.optional:
+            return set()
+        try:
+            config = self.composer.configure(point)
+            self.counts.facts(config, self._tasks.facts(config).sizes)
+        except ConfigError as error:
+            idle = {axes.key(fault.where) for fault in error.faults if "no effect" in fault.problem}
+            optional = idle & set(self.sweep.optional)
+            return optional if len(optional) == len(error.faults) else set()
+        return set()
 
     def _refuse_other(self, sweep: SweepOptions) -> None:
         """Refuse settings of the sweep that one variant alone has, by its experiment.

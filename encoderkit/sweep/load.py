@@ -10,6 +10,7 @@ import yaml
 from encoderkit.config.check import check, plain
 from encoderkit.config.identity import identity, part_versions
 from encoderkit.config.schema import Config
+from encoderkit.config.text import read_yaml
 from encoderkit.errors import CheckpointError, StoreError
 from encoderkit.plugins import registry
 from encoderkit.sweep import git, record
@@ -28,8 +29,8 @@ def configuration(directory: Path) -> Config:
     """
     path = directory / CONFIG_FILE
     try:
-        tree = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError) as error:
+        tree = read_yaml(path.read_bytes())
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise StoreError(f"{path}: cannot be read: {error}") from error
     return check(tree if isinstance(tree, dict) else {}, registry())
 

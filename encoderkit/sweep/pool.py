@@ -39,7 +39,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a piece of work ended: with a value, or by `cause`: died, timeout, interrupted."""
+    """How a piece of work ended: with a value, or by `cause`.
+
+    The causes are raised, died, timeout, interrupted.
+    """
 
     value: Any
     seconds: float
@@ -53,9 +56,9 @@ class Events:
     def started(self, work: Work) -> None:
         """A process was started."""
 
-    def ended(self, work: Work, ending: Ending) -> bool:
-        """A process is gone; return whether the work is to be done again."""
-        return False
+    def ended(self, work: Work, ending: Ending) -> Work | None:
+        """A process is gone; return the work that is to be done now in its place, if any."""
+        return None
 
     def enough(self) -> bool:
         """Return whether to stop what runs, in order, and to start nothing more."""
@@ -108,6 +111,8 @@ class _Child:
         except (EOFError, OSError):
             value = None
         self.answer.close()
+        if isinstance(value, child.Raised):
+            return Ending(None, seconds, self.cause or "raised", value.words)
         if value is not None:
             return Ending(value, seconds)
         return Ending(None, seconds, self.cause or "died", _last_words(self.process.exitcode or 0))
@@ -207,8 +212,8 @@ class _Session:
         if ending.value == AGAIN:
             self.later.append((time.monotonic() + _PAUSE, each.work))
             self.events.postponed(each.work)
-        elif self.events.ended(each.work, ending) and self._stopping is None:
-            self.queue.appendleft(each.work)
+        elif (more := self.events.ended(each.work, ending)) and self._stopping is None:
+            self.queue.appendleft(more)
 
     def _time_out(self) -> None:
         limit = self.pool.timeout

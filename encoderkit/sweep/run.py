@@ -20,7 +20,7 @@ from encoderkit.config.check import check
 from encoderkit.config.identity import identity
 from encoderkit.config.schema import Config
 from encoderkit.errors import EncoderkitError, StoreError
-from encoderkit.fs import write_atomic
+from encoderkit.fs import clear_temporaries, write_atomic
 from encoderkit.plugins import registry
 from encoderkit.sweep import asked, lock, record, slots, store
 from encoderkit.sweep.cell import Cell
@@ -45,8 +45,12 @@ def run_cell(
     isolation: Isolation = "process",
     watch: Watch | None = None,
     stop: Callable[[], str] | None = None,
+    known: str | None = None,
 ) -> str:
     """Run a cell in its directory below `root` unless it is done, and return its state.
+
+    With `known`, the start of the failure that the caller has seen, another failure stands too:
+    somebody else has run the cell meanwhile.
 
     A failed run is a state, never an exception. Without `stop`, Ctrl-C and SIGTERM end the run in
     order, and a second one at once. `shared` says that the process runs other things too.
@@ -59,7 +63,8 @@ def run_cell(
         with ExitStack() as held:
             if not held.enter_context(lock.hold(directory, _WAIT)):
                 return HELD
-            if (before := finished(cell, root)) is not None:
+            before = ended_before(cell, root)
+            if before is not None and (before.done or known not in (None, before.started)):
                 return before.state
             if stop is None:
                 stop = held.enter_context(asked.listen(signal.SIGINT, signal.SIGTERM, patience=1))
@@ -148,6 +153,7 @@ class _Run:
 
     def run(self) -> str:
         """Train, and close the record in whatever way that ends. Errors: OSError."""
+        clear_temporaries(self.directory)
         text = yaml.safe_dump(self.cell.tree, sort_keys=False, allow_unicode=True)
         write_atomic(self.directory / CONFIG_FILE, text.encode("utf-8", "surrogatepass"))
         record.save(self.record, self.directory)

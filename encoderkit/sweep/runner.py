@@ -158,8 +158,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _in_process(cell: Cell, root: Path, *, stop: Callable[[], str]) -> str:
-    state = run_cell(cell, root, stop=stop)
+def _in_process(cell: Cell, root: Path, known: str, *, stop: Callable[[], str]) -> str:
+    state = run_cell(cell, root, stop=stop, known=known)
     return AGAIN if state == HELD else state
 
 
@@ -169,6 +169,7 @@ class _Sweep(Events):
     def __init__(self, plan: Plan, observer: Observer, fail_fast: bool, retry_failed: bool) -> None:
         self.fail_fast, self.retry_failed = fail_fast, retry_failed
         self.tries: dict[str, int] = {}
+        self.known: dict[str, str] = {}  # when the failure started that a cell is run again for
         self.plan = plan
         self.observer = observer
         self.jobs = plan.sweep.jobs or max(1, cores() // plan.threads)
@@ -192,6 +193,8 @@ class _Sweep(Events):
             self.observer.ended(self._ended(cell, before, 0.0, skipped=True), self.view())
         todo = [cell for cell in cells if cell.id not in self.states]
         for cell in todo:
+            if (failed := ended_before(cell, root)) is not None:
+                self.known[cell.id] = failed.started
             try:
                 (root / cell.name).mkdir(exist_ok=True)
             except OSError as error:
@@ -199,9 +202,12 @@ class _Sweep(Events):
                     f"{root / cell.name}: the run's directory cannot be made: {error.strerror}. "
                     "Free the place, or try sweep.dir=DIR."
                 ) from error
-        return [
-            Work(cell.name, _in_process, (cell, root), root / cell.name / LOG_FILE) for cell in todo
-        ]
+        return [self._work(cell) for cell in todo]
+
+    def _work(self, cell: Cell) -> Work:
+        root = self.plan.directory
+        arguments = (cell, root, self.known.get(cell.id, ""))
+        return Work(cell.name, _in_process, arguments, root / cell.name / LOG_FILE)
 
     def started(self, work: Work) -> None:
         """Count it."""
@@ -213,21 +219,25 @@ class _Sweep(Events):
         self._running -= 1
         self.observer.held(self._by_name[work.name], self.view())
 
-    def ended(self, work: Work, ending: Ending) -> bool:
+    def ended(self, work: Work, ending: Ending) -> Work | None:
         """Settle the cell's state and tell, or ask for one more try."""
         cell = self._by_name[work.name]
         self._running -= 1
         self._spent.append(ending.seconds)
         found = self._settle(cell, ending)
+        if found.state == record.RUNNING:  # another runner has taken it up since its process died
+            self.observer.held(cell, self.view())
+            return work
         tries = self.tries[cell.id] = self.tries.get(cell.id, 0) + 1
         again = found.state in record.FAILURES and tries <= self.plan.sweep.retries
         ended = self._ended(cell, found, ending.seconds, skipped=False)
         if again:
+            self.known[cell.id] = found.started
             self.observer.again(ended, self.view())
-        else:
-            self.states[cell.id] = found.state
-            self.observer.ended(ended, self.view())
-        return again
+            return self._work(cell)
+        self.states[cell.id] = found.state
+        self.observer.ended(ended, self.view())
+        return None
 
     def enough(self) -> bool:
         """Tell whether a cell has failed that must not."""
@@ -263,7 +273,7 @@ class _Sweep(Events):
         root = self.plan.directory
         try:
             if ending.value is None:
-                state = "killed" if ending.cause == "died" else ending.cause
+                state = {"died": "killed", "raised": "error"}.get(ending.cause, ending.cause)
                 close_for(cell, root, state, self._reason(ending))
             return record.load(root / cell.name)
         except (OSError, StoreError) as error:

@@ -68,13 +68,22 @@ def load(directory: Path) -> Checkpoint | None:
     if not directory.exists():
         return None
     found = manifest.load(directory)
-    weights = safetensors.torch.load(manifest.content(directory, manifest.WEIGHTS, found))
-    content = manifest.content(directory, manifest.STATE, found)
+    data = {
+        name: manifest.content(directory, name, found)
+        for name in (manifest.WEIGHTS, manifest.STATE)
+    }
     try:
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        weights = safetensors.torch.load(data[manifest.WEIGHTS])
+    except Exception as error:  # a file that somebody else has made, with the manifest to it
+        path = directory / manifest.WEIGHTS
+        raise manifest.damage(path, "it is no safetensors file") from error
+    path = directory / manifest.STATE
+    try:
+        state = torch.load(io.BytesIO(data[manifest.STATE]), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        path = directory / manifest.STATE
         raise manifest.damage(path, "it holds more than plain data") from error
+    except Exception as error:
+        raise manifest.damage(path, "torch cannot read it") from error
     return Checkpoint(weights, state, found["about"])
 
 

@@ -67,7 +67,7 @@ class DirectoryKeeper(Keeper):
 
     def begin(self, found: Checkpoint | None) -> None:
         """Open metrics.jsonl, cut back to what it held when the checkpoint was made."""
-        offset = found.about["metrics_bytes"] if found else 0
+        offset = int(found.about.get("metrics_bytes", 0)) if found else 0
         size = self.metrics.stat().st_size if self.metrics.exists() else 0
         if size < offset:
             raise CheckpointError(

@@ -146,15 +146,19 @@ class Loop:
         """Take up the checkpoint that fits `about`, or start from step 0."""
         self.about = about
         found = self.keeper.load()
-        if found and (differs := _differs(found.about, about)):
-            self.notes.append(
-                f"restarted from step 0: the checkpoint at step {found.about['progress']['step']} "
-                f"is of {differs}"
-            )
-            found = None
-        if found:
-            self._restore(found)
-        else:
+        try:
+            if found and (differs := _differs(found.about, about)):
+                step = found.about["progress"]["step"]
+                self.notes.append(
+                    f"restarted from step 0: the checkpoint at step {step} is of {differs}"
+                )
+                found = None
+            if found:
+                self._restore(found)
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            words = " ".join(str(error).split())
+            raise CheckpointError(f"the checkpoint is of another model: {words}") from error
+        if found is None:
             torch.manual_seed(key(self.task.seed, "train"))
         self.keeper.begin(found)
 
@@ -291,12 +295,8 @@ class Loop:
         return weights, state, self.about | {"progress": asdict(self.at)}
 
     def _restore(self, found: Checkpoint) -> None:
-        try:
-            self.model.load_state_dict(found.weights | found.state["extra"])
-            self.optimizer.load_state_dict(found.state["optimizer"])
-        except (RuntimeError, ValueError) as error:
-            words = " ".join(str(error).split())
-            raise CheckpointError(f"the checkpoint is of another model: {words}") from error
+        self.model.load_state_dict(found.weights | found.state["extra"])
+        self.optimizer.load_state_dict(found.state["optimizer"])
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
         self.ledger.ran = self.at.ran

@@ -26,16 +26,21 @@ def dump(files: Mapping[str, bytes], about: dict[str, Any]) -> bytes:
 def load(directory: Path) -> dict[str, Any]:
     """Return a checkpoint's manifest. Errors: CheckpointError naming the file and the cause."""
     path = directory / FILE
+    data = read(path)
     try:
-        manifest = json.loads(read(path))
-        digest = manifest.pop("sha256")
+        manifest = json.loads(data)
+        del manifest["sha256"]
+        # Byte by byte: 1e-05 and 1E-05 are one number, and two only one of which was written.
+        same = data == _dump(manifest | {"sha256": _digest(manifest)})
+        found, known = manifest["schema"], {*manifest} >= {"files", "about"}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise damage(path, "it is no manifest") from error
-    if digest != _digest(manifest):
+    if not same:
         raise damage(path, "it is not what was written")
-    if manifest["schema"] != SCHEMA:
-        found = manifest["schema"]
+    if found != SCHEMA:
         raise CheckpointError(f"{path}: schema {found}; this encoderkit reads schema {SCHEMA}.")
+    if not known or not all(isinstance(manifest[each], dict) for each in ("files", "about")):
+        raise damage(path, "it names no files, or does not say what they are of")
     return dict(manifest)
 
 

@@ -25,8 +25,12 @@ class MetricsFile:
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
-        self._file.truncate(offset)
-        self._file.seek(0, os.SEEK_END)
+        try:
+            self._file.truncate(offset)
+            self._file.seek(0, os.SEEK_END)
+        except OSError:
+            self._file.close()
+            raise
 
     def log(self, step: int, name: str, value: float) -> None:
         """Append one line; a number that is not finite becomes null."""

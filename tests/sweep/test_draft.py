@@ -117,3 +117,12 @@ def test_what_a_whole_sweep_has_cannot_be_said_for_some_variants(tmp_path: Path)
     )
     found = plan([*SMALL, "experiment=a,b", "match=params"], config_dirs=[tmp_path])
     assert found.merged == {"experiment=b": "experiment=a"}
+
+
+def test_an_optional_key_is_left_out_where_it_has_no_effect() -> None:
+    words = ["ffn=relu,none", "model.d_ff=8,16", "sweep.optional=[model.d_ff]"]
+    found = plan([*SMALL, *words])
+    assert found.labels == ["ffn=relu model.d_ff=8", "ffn=relu model.d_ff=16", "ffn=none"]
+    assert len(found.cells) == 3 and found.merged == {}
+    assert all("model.d_ff" not in text for text in found.cells[2].overrides)
+    assert faults(*words[:2])[0].startswith("ffn=none model.d_ff=8: model.d_ff=8: has no effect")

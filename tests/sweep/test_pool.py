@@ -81,11 +81,11 @@ class Notes(Events):
         self.running += 1
         self.most = max(self.most, self.running)
 
-    def ended(self, work: Work, ending: Ending) -> bool:
+    def ended(self, work: Work, ending: Ending) -> Work | None:
         self.running -= 1
         assert work.name not in self.endings
         self.endings[work.name] = ending
-        return False
+        return None
 
     def postponed(self, work: Work) -> None:
         self.running -= 1
@@ -162,7 +162,7 @@ def test_a_death_is_told_in_words_and_the_others_go_on(
 
 def test_an_exception_stands_in_the_log(make: Make, tmp_path: Path) -> None:
     ending = run([make("fail")]).endings["fail"]
-    assert (ending.cause, ending.words) == ("died", "its process ended with exit code 1")
+    assert (ending.cause, ending.words) == ("raised", "ValueError: as it must €")
     assert "ValueError: as it must" in (tmp_path / "fail.txt").read_text()
 
 

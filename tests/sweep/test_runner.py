@@ -28,23 +28,26 @@ import os, signal, time
 from pathlib import Path
 from encoderkit.sweep.run import run_cell
 
-def crash(cell, root, *, stop):
+def crash(cell, root, known, *, stop):
     if cell.label == "norm=none":
         os.kill(os.getpid(), signal.SIGKILL)
-    return run_cell(cell, root, stop=stop)
+    return run_cell(cell, root, stop=stop, known=known)
 
-def crash_once(cell, root, *, stop):
+def plainly(cell, root, known, *, stop):
+    return run_cell(cell, root, stop=stop, known=known)
+
+def crash_once(cell, root, known, *, stop):
     mark = root / f"{cell.name}.crashed"
     if cell.label == "norm=none" and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return run_cell(cell, root, stop=stop)
+    return run_cell(cell, root, stop=stop, known=known)
 
-def hoard(cell, root, *, stop):
+def hoard(cell, root, known, *, stop):
     import torch
     if cell.label == "norm=none":
         torch.ones(10 * 2**30, dtype=torch.uint8)
-    return run_cell(cell, root, stop=stop)
+    return run_cell(cell, root, stop=stop, known=known)
 """
 
 
@@ -152,7 +155,7 @@ def test_a_killed_cell_is_recorded_and_the_others_go_on(
     assert found.reason == "its process was killed by signal 9 (SIGKILL)"
     assert notes.last is not None and (notes.last.done, notes.last.failed) == (1, 1)
 
-    works("run_cell")
+    works("plainly")
     before, later = contents(made.directory), Notes()
     assert run_sweep(made, later) == 1  # a failure is not tried again unasked
     assert later.started_cells == [] and contents(made.directory) == before
@@ -184,7 +187,7 @@ def test_the_first_failure_may_stop_the_others(
     works("crash")
     assert run_sweep(made, notes, fail_fast=True) == 1
     assert list(states(made).values()) == ["ok", "killed", *["missing"] * 4]
-    works("run_cell")
+    works("plainly")
     assert run_sweep(made, retry_failed=True) == 0
 
 
@@ -195,7 +198,7 @@ def test_a_cell_that_allocates_too_much_fails_alone(
     works("hoard")
     assert run_sweep(made) == 1
     assert states(made)[made.cells[0].id] == "ok"
-    assert states(made)[made.cells[1].id] == "killed"  # the stand-in fails outside of run_cell
+    assert states(made)[made.cells[1].id] == "error"
     assert "memory" in (made.directory / made.cells[1].name / "log.txt").read_text()
 
 

@@ -113,17 +113,6 @@ def test_a_runner_killed_three_times_loses_nothing(
     assert {path: path.read_bytes() for path in kept} == kept
 
 
-def test_two_runners_on_one_directory_run_nothing_twice(
-    tmp_path: Path, undisturbed: dict[str, bytes]
-) -> None:
-    with start(tmp_path) as one, start(tmp_path) as two:
-        assert (one.wait(120), two.wait(120)) == (0, 0)
-    assert {p.parent.name: p.read_bytes() for p in tmp_path.glob("*/metrics.jsonl")} == undisturbed
-    for place in cells(tmp_path):
-        log = (place / "log.txt").read_text().splitlines()
-        assert sum("started: " in line for line in log) == 1
-
-
 def test_ctrl_c_while_the_server_warms_up_ends_the_sweep_in_words(tmp_path: Path) -> None:
     late = RUNNER.replace("    warm_up()\n", "")
     command = [sys.executable, "-c", late, *REQUEST, f"sweep.dir={tmp_path}"]

@@ -108,13 +108,8 @@ def test_no_flipped_bit_goes_unseen(tmp_path: Path, name: str) -> None:
     for _ in range(100):
         at, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
         path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
-        try:
-            found = load(tmp_path / "c")
-        except CheckpointError:
-            continue
-        # White space between the words of the manifest carries nothing.
-        assert name == "manifest.json" and chr(data[at]).isspace()
-        assert found is not None and found.about == {"step": 1.0}
+        with pytest.raises(CheckpointError):
+            load(tmp_path / "c")
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"schema": 1}', "null"])
