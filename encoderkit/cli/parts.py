@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from encoderkit.api import KINDS, Options, Range
+from encoderkit.api import KINDS, Options, Range, Traits
 from encoderkit.cli.arguments import add_strict, report_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
@@ -129,10 +129,7 @@ def _preset_row(kind: str, name: str, owner: str, summary: str) -> dict[str, Any
 
 def _part_row(entry: Entry) -> dict[str, Any]:
     part = entry.part
-    traits = {
-        name: sorted(value) if isinstance(value, frozenset) else value
-        for name, value in dataclasses.asdict(part.traits).items()
-    }
+    traits = _plain(part.traits)
     return {
         "kind": part.kind,
         "choice": part.name,
@@ -140,6 +137,14 @@ def _part_row(entry: Entry) -> dict[str, Any]:
         "owner": str(entry.owner),
         "traits": traits,
         "options": _options(part.options),
+    }
+
+
+def _plain(traits: Traits) -> dict[str, Any]:
+    """Return traits as plain data, sets as lists."""
+    return {
+        name: sorted(value) if isinstance(value, frozenset | tuple) else value
+        for name, value in dataclasses.asdict(traits).items()
     }
 
 
@@ -166,9 +171,16 @@ def _options_text(row: dict[str, Any]) -> str:
 
 
 def _option_lines(row: dict[str, Any]) -> list[str]:
-    """Return a line for each option of a row: what to type, its range, what it means."""
+    """Return a line for each option of a row, with range and meaning, and one for its traits."""
     whose = f"{row['kind']}={row['choice']}" if row["choice"] else row["kind"]
-    return [f"{whose}: {_setting(o)}{_range_text(o['range'])} {o['doc']}" for o in row["options"]]
+    lines = [f"{whose}: {_setting(o)}{_range_text(o['range'])} {o['doc']}" for o in row["options"]]
+    usual = _plain(Traits())
+    traits = " ".join(
+        f"{name}={show(value)}"
+        for name, value in row.get("traits", {}).items()
+        if value != usual[name]
+    )
+    return [*lines, f"{whose}: traits {traits}"] if traits else lines
 
 
 def _setting(option: dict[str, Any]) -> str:

@@ -65,7 +65,8 @@ class BatchNorm(Norm):
 
     gain * (x - mean) / sqrt(var + eps) + bias; mean and biased variance of the batch in training,
     and in eval their running means, for which the variance is the unbiased one. A batch without
-    tokens changes nothing.
+    tokens changes nothing; one with NaN shows it in its results, and leaves the running means of
+    these channels as they were.
 
     Shapes: x (N, D) -> (N, D)
 
@@ -91,9 +92,14 @@ class BatchNorm(Norm):
                 "norm=batchnorm: a training batch of one token has no variance. "
                 "Give at least 2 tokens, or call eval()."
             )
-        statistics = self.running_mean, self.running_var
-        gains = self.weight, self.bias
-        return F.batch_norm(x, *statistics, *gains, self.training, self.momentum, self.eps)
+        running, gains = (self.running_mean, self.running_var), (self.weight, self.bias)
+        if not self.training:
+            return F.batch_norm(x, *running, *gains, False, self.momentum, self.eps)
+        moved = self.running_mean.clone(), self.running_var.clone()
+        y = F.batch_norm(x, *moved, *gains, True, self.momentum, self.eps)
+        for now, new in zip(running, moved, strict=True):
+            now.copy_(torch.where(new.isfinite(), new, now))
+        return y
 
 
 class ScaleNorm(Norm):

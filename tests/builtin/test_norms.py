@@ -211,3 +211,18 @@ def test_a_norm_of_bf16_under_a_float32_gain_keeps_bf16(norm: Norm) -> None:
 def test_none_is_the_identity() -> None:
     x = tokens(3)
     assert NoNorm(None, make_site(d_model=8))(x, make_ctx([3])) is x
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_batch_does_not_stay_in_the_running_statistics(bad: float) -> None:
+    norm = BatchNorm(BatchNormOptions(), make_site(d_model=3)).train()
+    x, ctx = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), make_ctx([4, 2])
+    norm(x, ctx)
+    before = [t.clone() for t in (norm.running_mean, norm.running_var)]
+    worse = x.clone()
+    worse[2, 1] = bad
+    assert not norm(worse, ctx)[:, 1].isfinite().any()  # it is seen in the result
+    for now, then in zip((norm.running_mean, norm.running_var), before, strict=True):
+        assert now.isfinite().all()
+        assert now[1] == then[1] and now[0] != then[0]
+    assert norm.eval()(x, ctx).isfinite().all()

@@ -46,8 +46,11 @@ def test_a_kind_ends_with_every_option_in_full(capsys, monkeypatch):
     blank = lines.index("")
     assert all(line.startswith("norm=") for line in lines[blank + 1 :])
     options = [f"{r['choice']}: {o['name']}=" for r in rows(capsys, "norm") for o in r["options"]]
-    for option, line in zip(options, lines[blank + 1 :], strict=True):
+    told = [line for line in lines[blank + 1 :] if ": traits " not in line]
+    for option, line in zip(options, told, strict=True):
         assert line.startswith(f"norm={option}")
+    (traits,) = (line for line in lines if line.startswith("norm=batchnorm: traits "))
+    assert "batch_coupled=true" in traits and "min_tokens_in_train=2" in traits
 
 
 @pytest.mark.parametrize("group", SETTINGS)
