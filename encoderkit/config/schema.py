@@ -134,7 +134,7 @@ class SweepOptions(Options):
     )
     match_multiple: int = option(8, "matched widths are multiples of this", at_least=1)
     budget: str = option(
-        "steps", "what all variants spend alike", choices=("steps", "tokens", "flops")
+        "steps", "what all variants spend alike", choices=("steps", "tokens", "flops", "seconds")
     )
     zip: list[str] = option([], "axes that move together, each item such as norm+placement")
     one_at_a_time: bool = option(

@@ -94,7 +94,7 @@ def _off(variant: Variant, target: float, sweep: SweepOptions) -> float:
 
 
 def match_steps(variant: Variant, baseline: Variant, sweep: SweepOptions, again: Again) -> Matched:
-    """Return the variant with as many steps as spend the baseline's tokens or FLOPs.
+    """Return the variant with as many steps as spend the baseline's tokens, FLOPs or seconds.
 
     The warm-up keeps its share of the steps.
 
@@ -133,6 +133,8 @@ def _spent(variant: Variant, sweep: SweepOptions) -> float:
 
     Errors: ConfigError where FLOPs are unknown.
     """
+    if sweep.budget == "seconds":
+        return variant.seconds or 0.0
     if sweep.budget == "tokens":
         return variant.config.train.batch
     if variant.facts.flops is None:

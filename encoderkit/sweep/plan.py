@@ -27,12 +27,17 @@ _OWN = frozenset({"tree", "parts", "task", "git", "against"})  # what stands els
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """One variant of a plan: what it holds and costs, and how it stands to the baseline."""
+    """One variant of a plan: what it holds and costs, and how it stands to the baseline.
+
+    `seconds` of a training step, where the budget is one of seconds; `timed_as` what was timed.
+    """
 
     label: str
     parameters: int
     flops: float | None
     against: Against
+    seconds: float | None = None
+    timed_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +136,12 @@ def plan(
             draft.add(point, axes.label(point, spanned.axes))
         if not skip_illegal or not draft.variants:
             draft.refuse()
-        base = _baseline(draft)
-        keys = _matched(draft, base)
+        directory = _directory(draft.sweep, axes.digest(words))
+        base, keys = _matched(draft, directory)
         if not skip_illegal:
             draft.refuse()
         cells = draft.cells()
     outlines = _outlines(draft, base, spanned, keys)
-    directory = _directory(draft.sweep, axes.digest(words))
     return Plan(
         directory=directory,
         cells=_where_they_are(directory, [_with(cell, outlines) for cell in cells]),
@@ -165,15 +169,22 @@ def _baseline(draft: Draft) -> Variant:
     return next(variant for variant in draft.variants if variant.label == name)
 
 
-def _matched(draft: Draft, base: Variant) -> dict[str, tuple[str, ...]]:
-    """Solve widths and steps for every other variant, and return the keys set, by label."""
+def _matched(draft: Draft, directory: Path) -> tuple[Variant, dict[str, tuple[str, ...]]]:
+    """Solve widths and steps for every variant but the baseline.
+
+    Return the baseline, and the keys that were set, by label.
+    """
     keys: dict[str, tuple[str, ...]] = {}
     solvers = [match_width] if draft.sweep.match != "none" else []
     solvers += [match_steps] if draft.sweep.budget != "steps" else []
+    base = _baseline(draft)
 
     for solve in solvers:
+        if solve is match_steps and draft.sweep.budget == "seconds":
+            _time(draft, directory)
+            base = _baseline(draft)
 
-        def change(variant: Variant, solve: Any = solve) -> Variant:
+        def change(variant: Variant, solve: Any = solve, base: Variant = base) -> Variant:
             if variant.label == base.label:
                 return variant
             found = solve(variant, base, draft.sweep, draft.again)
@@ -181,7 +192,24 @@ def _matched(draft: Draft, base: Variant) -> dict[str, tuple[str, ...]]:
             return found.variant  # type: ignore[no-any-return]
 
         draft.adjust(change)
-    return keys
+    return base, keys
+
+
+def _time(draft: Draft, directory: Path) -> None:
+    """Time a step of each variant, but for those that the plan in the directory has timed.
+
+    Times vary from one call to the next, and a plan must not: its cells would be others.
+    """
+    found = store.sweep(directory) or {}
+    known = {v.get("timed_as"): v.get("seconds") for v in found.get("variants", [])}
+
+    def change(variant: Variant) -> Variant:
+        from encoderkit.train.trial import trial  # imports torch
+
+        seconds = known.get(variant.timed_as) or trial(variant.config)[0]
+        return dataclasses.replace(variant, seconds=seconds)
+
+    draft.adjust(change)
 
 
 def _outlines(
@@ -198,6 +226,8 @@ def _outlines(
                 parameters=variant.facts.parameters,
                 flops=variant.facts.flops,
                 against=against(variant, base, spanned.factors, set_for_it),
+                seconds=variant.seconds,
+                timed_as="" if variant.seconds is None else variant.timed_as,
             )
     return {first: found[first]} | found
 

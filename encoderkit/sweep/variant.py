@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,13 +37,26 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A checked point of a sweep, with its seeds and its facts."""
+    """A checked point of a sweep, with its seeds and its facts.
+
+    `seconds` are those of one training step, measured; None where nobody asked.
+    """
 
     label: str
     point: tuple[str, ...]
     config: Config
     seeds: list[int]
     facts: Facts
+    seconds: float | None = None
+
+    @property
+    def timed_as(self) -> str:
+        """12 hex digits for what decides the time of a step: all but the seeds and the budget."""
+        tree = what(self)
+        train = {k: v for k, v in tree["train"].items() if k not in ("steps", "warmup")}
+        held = [tree | {"train": train}, part_versions(self.config)]
+        text = json.dumps(held, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Counts:

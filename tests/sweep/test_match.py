@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError
 from encoderkit.sweep.plan import Plan, notes, plan
 
@@ -177,3 +179,27 @@ def test_width_and_steps_are_matched_in_turn() -> None:
     whole, less = (each.flops for each in found.variants)
     assert whole is not None and less is not None
     assert steps(found)[1][0] == round(200 * 8 * whole / (16 * less))
+
+
+def test_a_budget_of_seconds_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as slow, half the steps; and the same cells again, whatever the clock says then."""
+    from encoderkit.train import trial
+
+    def timed(config: Config, factor: float = 1.0) -> tuple[float, int]:
+        return factor * (0.02 if config.ffn.entry.part.name == "glu" else 0.01), 0
+
+    words = [*SMALL, "train.steps=40", "train.warmup=4", "ffn=gelu,swiglu", "budget=seconds"]
+    words = [*dict((w.partition("=")[0], w) for w in words).values(), f"sweep.dir={tmp_path}"]
+    monkeypatch.setattr(trial, "trial", timed)
+    found = plan(words)
+    assert [cell.tree["train"]["steps"] for cell in found] == [40, 20]
+    assert [cell.tree["train"]["warmup"] for cell in found] == [4, 2]
+    assert [each.seconds for each in found.variants] == [0.01, 0.02]
+    found.save()
+    monkeypatch.setattr(trial, "trial", lambda config: timed(config, 1 + len(config.said)))
+    assert [cell.id for cell in plan(words)] == [cell.id for cell in found]
+    other = plan([*words, "train.lr=1e-4"])  # another step, which is timed anew
+    assert other.variants[0].seconds != 0.01
+    monkeypatch.undo()
+    real = plan([*words[:-1], f"sweep.dir={tmp_path}/real"])
+    assert all(each.seconds and each.seconds > 0 for each in real.variants)
