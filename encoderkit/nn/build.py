@@ -155,6 +155,8 @@ class _Assembly:
         final = self.final()
         position = {name: self.position(name) for name in self.positions}
         self.refuse_idle()
+        for name in {*position} - self.asked - {"none"}:  # rules replace it everywhere
+            del position[name]
         return {
             "d_model": model.d_model,
             "position": nn.ModuleDict(position),
@@ -240,11 +242,15 @@ class _Assembly:
         Errors: ConfigError.
         """
         config, faults = self.config, []
-        if not self.uses.has(config.norm) and config.norm.entry.part.name != "none":
+        # What rules replace everywhere is a fault of `unread` where somebody said it.
+        ruled = {kind for rule in config.model.layers for kind in rule.parts}
+        idle = not self.uses.has(config.norm) and config.norm.entry.part.name != "none"
+        if idle and "norm" not in ruled:
             problem = f"no part asks for a norm with {_label('placement', config.placement)}."
             faults.append(Fault(_label("norm", config.norm), problem, "Try norm=none."))
         for name, chosen in self.positions.items():
-            if name not in self.asked and chosen.entry.part.name != "none":
+            unasked = name not in self.asked and chosen.entry.part.name != "none"
+            if unasked and "position" not in ruled:
                 problem = "no part asks for it: there is no attention that reads it."
                 faults.append(Fault(_label("position", chosen), problem, "Try position=none."))
         faults += unread(config, self.uses, {fault.where for fault in faults})

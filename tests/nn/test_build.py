@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import encoderkit
 from encoderkit.config.request import configure
 from encoderkit.errors import ConfigError, PluginError
-from encoderkit.nn import FFN, Branch, Ctx, Init, NoNorm, Norm, Placement, Position, Site
+from encoderkit.nn import FFN, Attention, Branch, Ctx, Init, NoNorm, Norm, Placement, Position, Site
 from encoderkit.nn.build import build, build_model, build_stack
 from encoderkit.nn.context import key
 
@@ -235,6 +235,30 @@ def test_a_pair_that_lost_one_stands_beside_a_sublayer_of_the_other() -> None:
     assert [[name for name, _ in layer] for layer in slots] == [["attention_ffn", "ffn"]] * 2
     placed = [path for path in stack.slots if path.endswith(".branch") and "layers.0" in path]
     assert placed == ["layers.0.attention_ffn.branch", "layers.0.ffn.branch"]
+
+
+REPLACED = {
+    "position=rope position.theta=3 model.layers=[{at:':',position:{layout:interleaved}}]": "",
+    "position=t5 position.buckets=8 model.layers=[{at:':',position:{shared:false}}]": "",
+    "position=t5 model.layers=[{at:':',position:rope}]": "position: has no effect: t5 stands in "
+    "no layer, others do by model.layers. Leave it out.",
+    "placement=post model.layers=[{at:':',norm:rmsnorm}]": "",
+    "norm=dyt placement=post model.layers=[{at:':',norm:rmsnorm}]": "norm: has no effect: dyt "
+    "stands in no layer, others do by model.layers. Leave it out.",
+}
+
+
+@pytest.mark.parametrize("words", REPLACED)
+def test_rules_may_replace_a_default_or_all_but_some_options_everywhere(words: str) -> None:
+    if REPLACED[words]:
+        with pytest.raises(ConfigError) as caught:
+            build("model.n_layers=2", *words.split())
+        assert str(caught.value) == REPLACED[words]
+        return
+    stack = build("model.n_layers=2", *words.split())
+    read = {branch.position for branch in stack.modules() if isinstance(branch, Attention)}
+    assert set(stack.position) == read
+    assert all(path.removeprefix("position.") in read for path in stack.slots if "position" in path)
 
 
 MOVED = {
