@@ -13,6 +13,7 @@ The command line prints the message alone; `--debug` adds the traceback.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,11 @@ class Fault:
     def group(self) -> str:
         """The first word of the place: `norm` in `norm.eps=-1`."""
         return self.where.partition("=")[0].partition(".")[0]
+
+    def moved(self, kind: str, place: str) -> Fault:
+        """Return the fault of a part that was chosen elsewhere, as by a rule of model.layers."""
+        own = re.compile(rf"(?<![\w.\]]){kind}(?=[.=])")
+        return Fault(*(own.sub(place, text) for text in (self.where, self.problem, self.hint)))
 
     def __str__(self) -> str:
         where = self.where if len(self.where) <= 200 else f"{self.where[:197]}..."

@@ -87,7 +87,8 @@ def _print(found: Status, as_json: bool) -> None:
     for note in found.notes:
         print(f"note: {note}")
     if found.command and not found.running and found.done < found.cells:
-        print(f"to go on: {found.command}")
+        only_failed = not found.waiting and found.command.startswith("encoderkit sweep ")
+        print(f"to go on: {found.command}{' --retry-failed' * only_failed}")
 
 
 def counts(found: Status) -> str:

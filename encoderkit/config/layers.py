@@ -12,8 +12,8 @@ from encoderkit.errors import Fault, nearest
 
 BRANCHES = ("attention", "ffn")
 RULED = ("norm", "placement", "ffn", "attention", "position")
-_SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
-_TERM = re.compile(r"(?:(\d+(?:\.\d+)?)\*)?([a-z]+(?:\+[a-z]+)*)")
+_SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?", re.ASCII)
+_TERM = re.compile(r"(?:(\d+(?:\.\d+)?)\*)?([a-z]+(?:\+[a-z]+)*)", re.ASCII)
 
 _FORM = "must be a layer's number, a list of them, or start:stop:step."
 Choose = Callable[[str, Any, str], Chosen | None]
@@ -26,6 +26,11 @@ class Term:
     slot: str
     kinds: tuple[str, ...]
     scale: float
+
+    @property
+    def paired(self) -> bool:
+        """Tell whether this is a parallel pair, or what `none` has left of one."""
+        return len(set(self.slot.split("_")) & set(BRANCHES)) > 1
 
 
 def terms(sublayers: Sequence[str]) -> list[Term]:
@@ -59,7 +64,7 @@ def indices(at: Any, n_layers: int) -> list[int]:
     numbers = [at] if isinstance(at, int) else at
     if isinstance(numbers, str):
         match = _SLICE.fullmatch(numbers)
-        if match is None or match[3] == "0":
+        if match is None or (match[3] and int(match[3]) == 0):
             raise ValueError(_FORM)
         span = slice(*(int(part) if part else None for part in match.groups()))
         return list(range(n_layers)[span])
@@ -80,7 +85,10 @@ def parts_at(config: Config, layer: int, slot: str) -> dict[str, Chosen]:
 
 
 def sublayers_of(config: Config, layer: int) -> list[tuple[Term, dict[str, Chosen]]]:
-    """Return the sublayers of one layer with their parts, without what `none` takes away."""
+    """Return the sublayers of one layer with their parts, without what `none` takes away.
+
+    What is left of a pair keeps the pair's slot, by which rules name it.
+    """
     found = []
     for term in terms(config.model.sublayers):
         parts = parts_at(config, layer, term.slot)
@@ -88,7 +96,7 @@ def sublayers_of(config: Config, layer: int) -> list[tuple[Term, dict[str, Chose
         if kinds == term.kinds:
             found.append((term, parts))
         elif kinds:
-            found.append((Term("_".join(kinds), kinds, term.scale), parts))
+            found.append((Term(term.slot, kinds, term.scale), parts))
     return found
 
 

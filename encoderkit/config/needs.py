@@ -9,7 +9,7 @@ from typing import get_args
 
 from encoderkit.api import Device, Part, Precision
 from encoderkit.config.check import show
-from encoderkit.config.layers import sublayers_of
+from encoderkit.config.layers import chosen_of, sublayers_of
 from encoderkit.config.schema import Chosen, Config
 from encoderkit.errors import Fault
 from encoderkit.registry import Registry
@@ -51,9 +51,9 @@ def _used(config: Config) -> Iterator[tuple[str, Mapping[str, Chosen]]]:
 def _asks_of(config: Config, parts: Mapping[str, Chosen]) -> list[Ask]:
     """Return what the position and the attention's own options ask of it."""
     position, attention = parts["position"], parts["attention"]
-    label = f"{_path(config, 'position', position)}={position.entry.part.name}"
+    label = f"{place_of(config, 'position', position)}={position.entry.part.name}"
     asks = [Ask(label, need) for need in sorted(position.entry.part.traits.needs)]
-    path = _path(config, "attention", attention)
+    path = place_of(config, "attention", attention)
     for spec in dataclasses.fields(attention.options):
         value = getattr(attention.options, spec.name)
         text, need = f"{path}.{spec.name}={show(value)}", spec.metadata.get("needs") or ""
@@ -62,18 +62,15 @@ def _asks_of(config: Config, parts: Mapping[str, Chosen]) -> list[Ask]:
     return asks
 
 
-def _path(config: Config, kind: str, chosen: Chosen) -> str:
+def place_of(config: Config, kind: str, chosen: Chosen) -> str:
     """Return where a part was chosen: `attention`, or the rule `model.layers[0].attention`."""
-    for n, rule in enumerate(config.model.layers):
-        if rule.parts.get(kind) is chosen:
-            return f"model.layers[{n}].{kind}"
-    return kind
+    return next((place for place, held in chosen_of(config).items() if held is chosen), kind)
 
 
 def _conflict(
     config: Config, kind: str, chosen: Chosen, asks: list[Ask], registry: Registry
 ) -> Fault | None:
-    part, path = chosen.entry.part, _path(config, kind, chosen)
+    part, path = chosen.entry.part, place_of(config, kind, chosen)
     lacking = _lacking(part, asks)
     if not lacking:
         return None

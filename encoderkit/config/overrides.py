@@ -43,7 +43,13 @@ def refused(text: str, error: Exception) -> Fault:
     if "LexerNoViableAlt" in words:
         words = "it has a character that stands in quotes only"
     quotes = value and "'" not in value and re.fullmatch(r"\w+(\.\w+)*", key)
-    hint = f"For a text, write {key}='{value}' (and the shell needs quotes too)." if quotes else ""
+    what, example = "text", f"'{value}'"
+    if value.startswith("[") and value.endswith("]"):
+        what, items = "list of texts", (f"'{item.strip()}'" for item in value[1:-1].split(","))
+        example = f"[{','.join(items)}]"
+    hint = (
+        f"For a {what}, write {key}={example} (and the shell needs quotes too)." if quotes else ""
+    )
     return Fault(text, f"is no override ({words}).", hint or "Write key=value.")
 
 

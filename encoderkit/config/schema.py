@@ -132,7 +132,9 @@ class SweepOptions(Options):
         "what a free width makes equal to the baseline's",
         choices=("none", "params", "flops"),
     )
-    match_multiple: int = option(8, "matched widths are multiples of this", at_least=1)
+    match_multiple: int = option(
+        8, "matched widths are multiples of this", at_least=1, when="sweep.match!=none"
+    )
     budget: str = option(
         "steps", "what all variants spend alike", choices=("steps", "tokens", "flops", "seconds")
     )

@@ -13,7 +13,7 @@ from torch import nn
 from encoderkit.api import Device, Precision, Traits
 from encoderkit.config.layers import sublayers_of
 from encoderkit.config.live import Uses, unread
-from encoderkit.config.needs import PRECISIONS, conflicts
+from encoderkit.config.needs import PRECISIONS, conflicts, place_of
 from encoderkit.config.request import configure
 from encoderkit.config.schema import Chosen, Config
 from encoderkit.errors import ConfigError, EncoderkitError, Fault, PluginError
@@ -155,6 +155,8 @@ class _Assembly:
         final = self.final()
         position = {name: self.position(name) for name in self.positions}
         self.refuse_idle()
+        for name in {*position} - self.asked - {"none"}:  # rules replace it everywhere
+            del position[name]
         return {
             "d_model": model.d_model,
             "position": nn.ModuleDict(position),
@@ -240,11 +242,15 @@ class _Assembly:
         Errors: ConfigError.
         """
         config, faults = self.config, []
-        if not self.uses.has(config.norm) and config.norm.entry.part.name != "none":
+        # What rules replace everywhere is a fault of `unread` where somebody said it.
+        ruled = {kind for rule in config.model.layers for kind in rule.parts}
+        idle = not self.uses.has(config.norm) and config.norm.entry.part.name != "none"
+        if idle and "norm" not in ruled:
             problem = f"no part asks for a norm with {_label('placement', config.placement)}."
             faults.append(Fault(_label("norm", config.norm), problem, "Try norm=none."))
         for name, chosen in self.positions.items():
-            if name not in self.asked and chosen.entry.part.name != "none":
+            unasked = name not in self.asked and chosen.entry.part.name != "none"
+            if unasked and "position" not in ruled:
                 problem = "no part asks for it: there is no attention that reads it."
                 faults.append(Fault(_label("position", chosen), problem, "Try position=none."))
         faults += unread(config, self.uses, {fault.where for fault in faults})
@@ -311,8 +317,13 @@ class _Assembly:
             self.uses.add(chosen)
         own = site.noting(self.uses.sizes.add)
         held = weakref.ref(own)
-        with seeded(key(self.config.seed_init, site.path), CPU):
-            module = _made(chosen, kind, base, (chosen.options, own))
+        try:
+            with seeded(key(self.config.seed_init, site.path), CPU):
+                module = _made(chosen, kind, base, (chosen.options, own))
+        except ConfigError as error:
+            raise ConfigError(
+                [self.moved(fault, kind, chosen) for fault in error.faults]
+            ) from error
         del own
         if held() is not None:
             gc.collect()  # an error that the constructor caught may hold it, for a while
@@ -323,6 +334,13 @@ class _Assembly:
             )
         self.made.append((site.path, _label(kind, chosen), module))
         return module
+
+    def moved(self, fault: Fault, kind: str, chosen: Chosen) -> Fault:
+        """Return a part's own fault with the key that somebody typed, of a rule if that said it."""
+        option = fault.where.partition("=")[0].rpartition(".")[2]
+        if chosen.changed is not None and option not in chosen.changed:
+            return fault
+        return fault.moved(kind, place_of(self.config, kind, chosen))
 
 
 def _made(chosen: Chosen, kind: str, base: type[T], arguments: tuple[Any, ...]) -> T:

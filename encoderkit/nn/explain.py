@@ -135,7 +135,7 @@ def _equation(stack: EncoderStack, config: Config) -> list[str]:
         for term, parts in sublayers_of(config, n):
             equation = stack.get_submodule(f"layers.{n}.{term.slot}.placement").equation
             lines.append(f"  x = {str(equation).replace('f(', f'{_called(term)}(')}")
-            if len(term.kinds) > 1:
+            if term.paired:
                 lines.append(f"  {term.slot}(x) = {' + '.join(f'{k}(x)' for k in term.kinds)}")
             for name, kind in {
                 **{k: k for k in term.kinds},

@@ -264,10 +264,19 @@ def notes(asked: Plan) -> list[str]:
 def single(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> tuple[Path, Cell]:
     """Return the one cell of a request without axes, and the results directory it belongs in.
 
-    Errors: ConfigError with all faults; several values or seeds are faults.
+    Errors: ConfigError with all faults; several values or seeds are faults, and what only a sweep
+    heeds.
     """
     with Composer(registry(), config_dirs) as composer:
         config = composer.configure(overrides)
+        idle = sorted(
+            key
+            for key in config.said
+            if key.startswith("sweep.") and key not in ("sweep.dir", "sweep.name", "sweep.seeds")
+        )
+        if idle:
+            hint = "Leave it out, or type `encoderkit sweep` with the same words."
+            raise ConfigError([Fault(key, "has no effect on one run.", hint) for key in idle])
         if config.sweep.seeds not in (1, [config.seed]):
             hint = "Use seed=0, or `encoderkit sweep` with the same words."
             fault = Fault(f"sweep.seeds={show(config.sweep.seeds)}", "one run has one seed.", hint)

@@ -71,6 +71,9 @@ def test_a_sweep_that_stopped_says_how_to_go_on(shown, capsys):
     shown(STOPPED)
     assert main(["status"]) == 0
     assert capsys.readouterr().out.endswith("to go on: encoderkit sweep norm=a,b\n")
+    shown(dataclasses.replace(STOPPED, done=9, waiting=0))
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.endswith("sweep norm=a,b --retry-failed\n")
     shown(OVER)
     assert main(["status"]) == 0
     assert "to go on" not in capsys.readouterr().out

@@ -79,6 +79,10 @@ def test_interpolation(composer):
         ("train.lr=shuffle(1,2)", "`encoderkit train -m`."),
         ("norm.part=rmsnorm,none", "is read-only. Choose with norm=rmsnorm,none."),
         ("norm=ü", "it has a character that stands in quotes only). For a text, write norm='ü'"),
+        (
+            "sweep.exclude=[norm=none, a=b]",
+            "a list of texts, write sweep.exclude=['norm=none','a=b']",
+        ),
         ("norm.eps=[1,2", "is no override (no viable alternative at input '[1,2')."),
         ("/norm=rmsnorm", "Write key=value."),
         (f"seed={'1' * 5000}", "is no override (Exceeds the limit"),

@@ -26,6 +26,13 @@ def test_sublayers_are_read():
         Term("ffn_2", ("ffn",), 1.0),
         Term("attention_ffn_2", ("attention", "ffn"), 1.0),
     ]
+    assert [term.paired for term in found] == [False, True, False, True]
+
+
+def test_digits_are_those_of_a_keyboard():
+    assert "not \u0663*ffn." in words("model.sublayers=['\u0663*ffn']")
+    assert "must be a layer's number" in words("model.layers=[{at:'\u0661:',norm:rmsnorm}]")
+    assert "start:stop:step. Try" in words("model.layers=[{at:'::00',norm:rmsnorm}]")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,18 @@ def test_a_kind_taken_away_in_some_layers_leaves_the_others():
         "model.layers=[{at:1,attention:none}]",
     )
     slots = [[term.slot for term, _ in sublayers_of(config, n)] for n in range(2)]
-    assert slots == [["attention_ffn"], ["ffn"]]
+    assert slots == [["attention_ffn"], ["attention_ffn"]]
+
+
+def test_what_is_left_of_a_pair_takes_no_other_sublayers_place():
+    config = configure(
+        "model.n_layers=2",
+        "model.sublayers=[0.5*attention+ffn,ffn]",
+        "model.layers=[{at:1,attention:none}]",
+    )
+    left = [term for term, _ in sublayers_of(config, 1)]
+    assert left == [Term("attention_ffn", ("ffn",), 0.5), Term("ffn", ("ffn",), 1.0)]
+    assert [term.paired for term in left] == [True, False]
 
 
 def test_strings_and_mappings_mean_the_same():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import encoderkit
 from encoderkit.config.request import configure
 from encoderkit.errors import ConfigError, PluginError
-from encoderkit.nn import FFN, Branch, Ctx, Init, NoNorm, Norm, Placement, Position, Site
+from encoderkit.nn import FFN, Attention, Branch, Ctx, Init, NoNorm, Norm, Placement, Position, Site
 from encoderkit.nn.build import build, build_model, build_stack
 from encoderkit.nn.context import key
 
@@ -222,9 +222,60 @@ def test_a_site_counts_the_sublayers_before_it(stranger: Callable[..., Any]) -> 
     words = ["model.sublayers=[ffn,attention+ffn,ffn]", "model.layers=[{at:1,ffn:none}]"]
     stack = build_stack(stranger("norm", Depth, *words))
     found = {path: m.depth for path, m in stack.named_modules() if isinstance(m, Depth)}
-    slots = ["0.ffn", "0.attention_ffn", "0.ffn_2", "1.attention", "2.ffn", "2.attention_ffn"]
+    slots = ["0.ffn", "0.attention_ffn", "0.ffn_2"]
+    slots += ["1.attention_ffn", "2.ffn", "2.attention_ffn"]
     inner = {f"layers.{slot}.placement.before": n for n, slot in enumerate([*slots, "2.ffn_2"])}
     assert found == {"final": 0} | inner
+
+
+def test_a_pair_that_lost_one_stands_beside_a_sublayer_of_the_other() -> None:
+    words = ["model.sublayers=[attention+ffn,ffn]", "model.layers=[{at:0,attention:none}]"]
+    stack = build("model.n_layers=2", *words)
+    slots = [list(layer.named_children()) for layer in stack.layers]
+    assert [[name for name, _ in layer] for layer in slots] == [["attention_ffn", "ffn"]] * 2
+    placed = [path for path in stack.slots if path.endswith(".branch") and "layers.0" in path]
+    assert placed == ["layers.0.attention_ffn.branch", "layers.0.ffn.branch"]
+
+
+REPLACED = {
+    "position=rope position.theta=3 model.layers=[{at:':',position:{layout:interleaved}}]": "",
+    "position=t5 position.buckets=8 model.layers=[{at:':',position:{shared:false}}]": "",
+    "position=t5 model.layers=[{at:':',position:rope}]": "position: has no effect: t5 stands in "
+    "no layer, others do by model.layers. Leave it out.",
+    "placement=post model.layers=[{at:':',norm:rmsnorm}]": "",
+    "norm=dyt placement=post model.layers=[{at:':',norm:rmsnorm}]": "norm: has no effect: dyt "
+    "stands in no layer, others do by model.layers. Leave it out.",
+}
+
+
+@pytest.mark.parametrize("words", REPLACED)
+def test_rules_may_replace_a_default_or_all_but_some_options_everywhere(words: str) -> None:
+    if REPLACED[words]:
+        with pytest.raises(ConfigError) as caught:
+            build("model.n_layers=2", *words.split())
+        assert str(caught.value) == REPLACED[words]
+        return
+    stack = build("model.n_layers=2", *words.split())
+    read = {branch.position for branch in stack.modules() if isinstance(branch, Attention)}
+    assert set(stack.position) == read
+    assert all(path.removeprefix("position.") in read for path in stack.slots if "position" in path)
+
+
+MOVED = {
+    "model.layers=[{at:0,attention:{n_kv_heads:3}}]": "model.layers[0].attention.n_kv_heads=3: "
+    "must divide model.n_heads=4. Try model.layers[0].attention.n_kv_heads=2.",
+    "model.layers=[{at:0,ffn:{part:moe,top_k:9}}]": "model.layers[0].ffn.top_k=9: must be at most "
+    "model.layers[0].ffn.experts=8. Try model.layers[0].ffn.top_k=8.",
+    "model.layers=[{at:0,attention:{window:3}}] attention.n_kv_heads=3": "attention.n_kv_heads=3: "
+    "must divide model.n_heads=4. Try attention.n_kv_heads=2.",
+}
+
+
+@pytest.mark.parametrize("words", MOVED)
+def test_a_fault_of_a_rules_part_names_the_rule(words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build("model.n_heads=4", "model.n_layers=2", *words.split())
+    assert str(caught.value) == MOVED[words]
 
 
 class KeepsSite(NoNorm):

@@ -130,6 +130,20 @@ def test_a_stack_of_nothing() -> None:
     assert found.flops == 0 and [row.flops_share for row in found.rows] == [0.0]
 
 
+def test_what_is_left_of_a_pair_is_said() -> None:
+    words = ["model.sublayers=[attention+ffn,ffn]", "model.layers=[{at:1,attention:none}]"]
+    assert explain(configure("model.n_layers=2", *words)).equation[:8] == [
+        "layer 0:",
+        "  x = x + attention_ffn(N(x))",
+        "  attention_ffn(x) = attention(x) + ffn(x)",
+        "  x = x + ffn(N(x))",
+        "layer 1:",
+        "  x = x + attention_ffn(N(x))",
+        "  attention_ffn(x) = ffn(x)",
+        "  x = x + ffn(N(x))",
+    ]
+
+
 def test_layers_that_differ_are_told_apart() -> None:
     found = explain(
         configure(

@@ -125,6 +125,19 @@ def test_a_single_run_has_one_seed_and_its_overrides_for_a_label() -> None:
         single([*SMALL, "seeds=3"])
 
 
+@pytest.mark.parametrize(
+    "word", ["match=params", "budget=flops", "sweep.zip=[norm+ffn]", "sweep.one_at_a_time=true"]
+)
+def test_a_single_run_refuses_what_only_a_sweep_heeds(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"^sweep\.\w+: has no effect on one run. Leave it out"):
+        single([*SMALL, word])
+
+
+def test_a_multiple_of_no_match_is_refused() -> None:
+    with pytest.raises(ConfigError, match="match_multiple=4: has no effect with sweep.match=none"):
+        plan([*SMALL, "ffn=gelu,relu", "sweep.match_multiple=4"])
+
+
 def test_a_plan_is_written(tmp_path: Path) -> None:
     found = plan([*SMALL, "norm=rmsnorm,none", f"sweep.dir={tmp_path}/new"], command="the command")
     found.save()
