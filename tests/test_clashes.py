@@ -48,7 +48,7 @@ def test_the_plain_name_is_refused_and_both_are_named():
         check(tree, plugins.registry())
     assert str(caught.value) == BOTH
     with Composer(plugins.registry()) as composer, pytest.raises(ConfigError) as caught:
-        composer.expand(["norm=layernorm,foo"])
+        composer.columns(["norm=layernorm,foo"])
     assert BOTH in str(caught.value)
 
 

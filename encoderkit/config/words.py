@@ -23,6 +23,9 @@ from encoderkit.registry import GROUPS
 TEXTS = ("sweep.baseline", "sweep.dir", "sweep.name")  # taken as typed, whatever is in them
 MOST_POINTS = 100_000
 
+# Brackets that open one in the other, more than anything that is right has.
+_DEEP = re.compile(rf"(?:[\[{{(][^\[{{()}}\]'\"]*){{{DEEPEST + 1}}}")
+
 
 class _Groups:
     """What Hydra's glob asks for: the choices of a group."""
@@ -52,6 +55,10 @@ class Words:
             if len(text) > MOST_CHARACTERS:
                 problem = f"has more than {MOST_CHARACTERS} characters."
                 faults.append(Fault(text[:60], problem, "Write the value in a preset's file."))
+                continue
+            if _DEEP.search(text):  # Hydra's grammar would take a second over it
+                problem = f"is nested more than {DEEPEST} levels deep."
+                faults.append(Fault(f"{text[:57]}...", problem, "Remove it."))
                 continue
             key, equals, value = text.partition("=")
             if key in TEXTS and value != "null" and value[:1] not in ("'", '"', "$"):

@@ -87,7 +87,7 @@ def test_interpolation(composer):
         ("/norm=rmsnorm", "Write key=value."),
         (f"seed={'1' * 5000}", "is no override (Exceeds the limit"),
         (f"seed={'1' * 400}", "must be an integer of at most 64 bits. Try seed=0."),
-        (f"norm.eps={'[' * 3000}{']' * 3000}", "based on itself, or nested too deep"),
+        (f"norm.eps={'[' * 3000}{']' * 3000}", "is nested more than 20 levels deep. Remove it."),
         (f"norm{'.a' * 3000}=1", "is nested more than 20 levels deep. Remove it."),
         ("_x=1", "_x=1: there is no such key."),
         ("NORM=rmsnorm", "Did you mean norm?"),

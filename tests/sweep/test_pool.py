@@ -255,9 +255,10 @@ def test_an_event_that_fails_leaves_no_process_behind(make: Make, tmp_path: Path
         def tick(self) -> None:
             raise RuntimeError("the view broke")
 
+    before = set(multiprocessing.active_children())  # other libraries' pools
     with pytest.raises(RuntimeError, match="the view broke"):
         Pool(jobs=1).run([make("ignore", tmp_path / "sign")], Broken())
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_spawning_serves_where_there_is_no_fork_server(
