@@ -37,11 +37,11 @@ def match_width(variant: Variant, baseline: Variant, sweep: SweepOptions, again:
     step = sweep.match_multiple
     try:
         tried = [again(variant, f"{name}={width}") for width in (step, 2 * step)]
+        low, high = (_size(each, sweep) for each in tried)
     except ConfigError as error:
-        if any(fault.where.startswith(f"{name}=") for fault in error.faults):
-            raise _fixed(name, sweep) from error  # no part reads it
-        raise
-    low, high = (_size(each, sweep) for each in tried)
+        if not any(fault.where.startswith(f"{name}=") for fault in error.faults):
+            raise
+        low = high = 0.0  # no part reads it
     if high == low:
         raise _fixed(name, sweep)
     # Both are affine in the width.
