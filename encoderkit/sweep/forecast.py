@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from encoderkit.config.check import check
 from encoderkit.config.presets import Presets
@@ -40,16 +41,29 @@ def forecasts(directory: Path, cells: Iterable[Cell], trials: bool = False) -> d
     a few steps that are run now; or what a budget's preset says; or unknown.
     """
     first = {cell.label: cell for cell in reversed(list(cells))}
-    ended = _ended(directory)
+    ended, presets = _ended(directory), Presets(registry())
     return {
-        label: _forecast(cell, ended.get(label, []), trials)
+        label: _forecast(cell, ended.get((label, *_budget(cell)), []), trials, presets)
         for label, cell in reversed(first.items())
     }
 
 
+def _budget(cell: Cell) -> tuple[int, int]:
+    train = cell.tree["train"]
+    return train["steps"], train["batch"]
+
+
 def disk_bytes(cells: Iterable[Cell]) -> int:
-    """Return what the checkpoints of all cells take."""
-    return sum(KEPT * cell.parameters for cell in cells)
+    """Return what the checkpoints of all cells take, by `run.keep`."""
+    return sum(KEPT * cell.parameters * _checkpoints(cell) for cell in cells)
+
+
+def _checkpoints(cell: Cell) -> int:
+    """Return how many checkpoints of a cell stay."""
+    run, steps = cell.tree["run"], _budget(cell)[0]
+    every = run["checkpoint_every"] or steps
+    copies = {"none": -1, "last": 0, "best": 1, "all": -(-steps // every)}
+    return 1 + copies[run["keep"]]
 
 
 def disk_notes(directory: Path, cells: Sequence[Cell]) -> list[str]:
@@ -64,20 +78,21 @@ def disk_notes(directory: Path, cells: Sequence[Cell]) -> list[str]:
     return [f"the checkpoints will take {size}, and {left} are free on the disk of {directory}"]
 
 
-def _ended(directory: Path) -> dict[str, list[float]]:
-    """Return the seconds of the finished runs in a directory, by label."""
-    found: dict[str, list[float]] = {}
+def _ended(directory: Path) -> dict[tuple[Any, ...], list[float]]:
+    """Return the seconds of the finished runs in a directory, by label and budget."""
+    found: dict[tuple[Any, ...], list[float]] = {}
     try:
         records = store.records(directory).records if directory.is_dir() else []
     except EncoderkitError:
         records = []  # then there is nothing to learn from
     for each in records:
         if each.done and each.seconds.get("total"):
-            found.setdefault(each.label, []).append(each.seconds["total"])
+            name = (each.label, each.budget.get("steps"), each.budget.get("batch"))
+            found.setdefault(name, []).append(each.seconds["total"])
     return found
 
 
-def _forecast(cell: Cell, ended: list[float], trials: bool) -> Forecast:
+def _forecast(cell: Cell, ended: list[float], trials: bool, presets: Presets) -> Forecast:
     held = STATES * cell.parameters
     if ended:
         runs = f"{len(ended)} run{'s' * (len(ended) > 1)}"
@@ -88,13 +103,12 @@ def _forecast(cell: Cell, ended: list[float], trials: bool) -> Forecast:
 
         a_step, kept = trial(config)
         return Forecast(a_step * config.train.steps, held + kept, "trial steps")
-    seconds = _expected(config)
+    seconds = _expected(config, presets)
     return Forecast(seconds, held, "the budget's preset" if seconds else "unknown")
 
 
-def _expected(config: Config) -> float | None:
+def _expected(config: Config, presets: Presets) -> float | None:
     """Return what the preset of a budget says, where the run is the one that it speaks of."""
-    presets = Presets(registry())
     model, train = config.model, config.train
     tiny = presets.read("model", "tiny")
     sizes = ("d_model", "n_layers", "n_heads")

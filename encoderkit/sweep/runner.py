@@ -240,8 +240,10 @@ class _Sweep(Events):
         return None
 
     def enough(self) -> bool:
-        """Tell whether a cell has failed that must not."""
-        return self.fail_fast and any(s in record.FAILURES for s in self.states.values())
+        """Tell whether a cell has failed that must not; earlier starts do not count."""
+        return self.fail_fast and any(
+            state in record.FAILURES for name, state in self.states.items() if name in self.tries
+        )
 
     def tick(self) -> None:
         """Pass it on."""

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from encoderkit.sweep import record
-from encoderkit.sweep.forecast import STATES, Forecast, forecasts
+from encoderkit.sweep import forecast, record
+from encoderkit.sweep.forecast import STATES, Forecast, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.run import opening
 from encoderkit.train import trial as trials
@@ -92,3 +93,40 @@ def test_a_trial_is_a_step_times_the_steps(tmp_path: Path, monkeypatch: pytest.M
     assert sorted(tried) == ["layernorm", "rmsnorm"]  # once a variant, whatever its seeds
     held = STATES * found.cells[0].parameters
     assert got["norm=layernorm"] == Forecast(3.5, held + 1000, "trial steps")
+
+
+def test_runs_of_another_budget_tell_nothing(tmp_path: Path) -> None:
+    """One directory, by `sweep.name`, may have held a longer sweep before."""
+    long, short = asked("train.steps=70", "train.warmup=1"), asked(*OWN)
+    left(tmp_path, long.cells[0], 40.0)
+    assert forecasts(tmp_path, long.cells)["norm=layernorm"].seconds == 40.0
+    assert forecasts(tmp_path, short.cells)["norm=layernorm"].seconds is None
+
+
+@pytest.mark.parametrize(
+    ("keep", "checkpoints"), [("none", 0), ("last", 1), ("best", 2), ("all", 1 + 4)]
+)
+def test_a_plan_takes_the_checkpoints_that_stay(keep: str, checkpoints: int) -> None:
+    """Of 7 steps, `all` keeps those at 2, 4, 6 and the end, beside the last."""
+    (cell, *_) = asked(*OWN, f"run.keep={keep}", "run.checkpoint_every=2").cells
+    assert disk_bytes([cell]) == checkpoints * 12 * cell.parameters
+
+
+def test_a_disk_that_will_be_full_is_named_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asked(*OWN)
+    needed = disk_bytes(found.cells)
+
+    def free(number: float) -> None:
+        usage = SimpleNamespace(free=int(number))
+        monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: usage)
+
+    free(needed / 0.8 + 1)
+    assert disk_notes(tmp_path / "s", found.cells) == []
+    free(needed / 0.8 - 1)
+    (note,) = disk_notes(tmp_path / "s", found.cells)
+    assert note.startswith("the checkpoints will take 0.0 GiB, and 0.0 GiB are free on the disk of")
+    for cell in found.cells:  # what has begun has its place
+        (tmp_path / "s" / cell.name).mkdir(parents=True)
+    assert disk_notes(tmp_path / "s", found.cells) == []

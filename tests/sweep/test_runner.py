@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +189,8 @@ def test_the_first_failure_may_stop_the_others(
     assert run_sweep(made, notes, fail_fast=True) == 1
     assert list(states(made).values()) == ["ok", "killed", *["missing"] * 4]
     works("plainly")
+    assert run_sweep(made, fail_fast=True) == 1  # the old failure stands, and stops nobody
+    assert Counter(states(made).values()) == {"ok": 5, "killed": 1}
     assert run_sweep(made, retry_failed=True) == 0
 
 
