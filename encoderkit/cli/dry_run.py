@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encoderkit.sweep import record
-from encoderkit.sweep.forecast import Forecast, disk_bytes, disk_notes, forecasts
+from encoderkit.sweep.forecast import Forecast, amount, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
 
@@ -33,12 +33,13 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
             str(cell.seed),
             *_sizes(outlines[cell.label]),
             *_takes(found[cell.label]),
+            amount(found[cell.label].disk_bytes),
         )
         for cell in asked.cells
     ]
-    headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory"]
-    show_table(headers, rows, right="llrrrrr", droppable=("memory", "FLOPs a token"))
-    disk = f"{total['disk_bytes'] / 2**20:.1f} MiB of checkpoints"
+    headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory", "disk"]
+    show_table(headers, rows, right="llrrrrrr", droppable=("memory", "disk", "FLOPs a token"))
+    disk = f"{amount(total['disk_bytes'])} of checkpoints"
     print(f"\n{size(asked)} in {asked.directory}, baseline {asked.baseline}: {_sum(total)}; {disk}")
     for each in asked.variants:
         if each.label != asked.baseline:
@@ -61,7 +62,7 @@ def _sizes(outline: Outline) -> tuple[str, str]:
 
 def _takes(forecast: Forecast) -> tuple[str, str]:
     seconds = "unknown" if forecast.seconds is None else f"{forecast.seconds:.0f}"
-    return seconds, f"{forecast.memory_bytes / 2**20:.1f} MiB"
+    return seconds, amount(forecast.memory_bytes)
 
 
 def _total(asked: Plan, found: Mapping[str, Forecast]) -> dict[str, Any]:

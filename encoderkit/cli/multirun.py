@@ -17,15 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoderkit.cli.dry_run import size
+from encoderkit.cli.sweep import line
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity
 from encoderkit.config.launch import check_launcher, multirun
 from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault, StoreError
 from encoderkit.plugins import registry
-from encoderkit.sweep import lock
+from encoderkit.sweep import lock, record
 from encoderkit.sweep.plan import Plan, plan
-from encoderkit.sweep.runner import Observer, View, cores, exit_code, run_cells, states
+from encoderkit.sweep.runner import Ended, Observer, View, cores, exit_code, run_cells, states
 
 # How a launcher is told how many cells to run at once, in Hydra's words. Submitit would end a cell
 # after an hour; what a cell may take is for sweep.timeout to say.
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Hydra writes a multirun.yaml of its own, and an interrupted launcher writes to the end.
     with tempfile.TemporaryDirectory(prefix="encoderkit-", ignore_cleanup_errors=True) as scratch:
         place = Path(scratch)
-        job = functools.partial(_job, whole, place, os.getpid())
+        job = functools.partial(_job, whole, place, os.getpid(), arguments)
         words = [*told, *hydras, *points]
         try:
             with lock.hold(place, 0.0):
@@ -85,7 +86,8 @@ def _report(asked: Plan, lost: Sequence[str], command: str) -> int:
         print_table(compare(asked.directory))
         again(asked.directory)
     if code:
-        print(f"To run what is not done: {command}", file=sys.stderr)
+        failed = not record.FAILURES.isdisjoint(found.values())
+        print(f"To run what is not done: {command}{' --retry-failed' * failed}", file=sys.stderr)
     return code
 
 
@@ -113,9 +115,10 @@ class Leash(Observer):
     That process holds the lock of `place`. Launchers would leave their processes behind.
     """
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, quiet: bool) -> None:
         self.interrupted = False
         self._place = place
+        self._quiet = quiet
         self._cut = False
 
     def tick(self, view: View) -> None:
@@ -123,6 +126,11 @@ class Leash(Observer):
         if not self._cut and is_over(self._place):
             self._cut = True  # a second interrupt would kill
             signal.raise_signal(signal.SIGINT)
+
+    def ended(self, ended: Ended, view: View) -> None:
+        """Print the cell's line, in whatever process that is."""
+        if not self._quiet and not ended.skipped:
+            print(line(ended), flush=True)
 
     def finish(self, view: View, interrupted: bool) -> None:
         """Keep whether it was interrupted."""
@@ -154,7 +162,9 @@ def _end_without(place: Path) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _job(asked: Plan, place: Path, launching: int, config: Config) -> None:
+def _job(
+    asked: Plan, place: Path, launching: int, said: argparse.Namespace, config: Config
+) -> None:
     """Run one point of a plan, in a process of its own below the one that the launcher gives.
 
     Errors: StoreError when the plan has no such cell, or its files cannot be written.
@@ -173,7 +183,7 @@ def _job(asked: Plan, place: Path, launching: int, config: Config) -> None:
     if multiprocessing.get_start_method() not in multiprocessing.get_all_start_methods():
         multiprocessing.set_start_method(None, force=True)  # joblib's own, which no child knows
     one = replace(asked, cells=cells, sweep=replace(asked.sweep, jobs=1))
-    leash = Leash(place)
-    run_cells(one, leash, retry_failed=True)
+    leash = Leash(place, said.quiet)
+    run_cells(one, leash, retry_failed=said.retry_failed)
     if leash.interrupted:
         raise KeyboardInterrupt  # or Hydra would start the next job

@@ -76,7 +76,7 @@ def _print(found: Status, as_json: bool) -> None:
 
     print(counts(found))
     for best in found.best:
-        print(f"best {best.task} {best.metric} {best.value:.4f}: {best.label} seed={best.seed}")
+        print(best)
     rows = [
         (label, " ".join(f"{count} {state}" for state, count in states.items()))
         for label, states in found.variants.items()
@@ -87,8 +87,7 @@ def _print(found: Status, as_json: bool) -> None:
     for note in found.notes:
         print(f"note: {note}")
     if found.command and not found.running and found.done < found.cells:
-        only_failed = not found.waiting and found.command.startswith("encoderkit sweep ")
-        print(f"to go on: {found.command}{' --retry-failed' * only_failed}")
+        print(f"to go on: {found.command}{' --retry-failed' * (not found.waiting)}")
 
 
 def counts(found: Status) -> str:
@@ -103,7 +102,9 @@ def counts(found: Status) -> str:
 
 
 def _active(each: Active) -> str:
-    return f"running: {each.label} seed={each.seed} step {each.step}/{each.steps}"
+    line = f"running: {each.label} seed={each.seed} step {each.step}/{each.steps}"
+    line += "" if each.loss is None else f", val/loss {each.loss:.4f}"
+    return f"{line}; so far {each.trouble}" if each.trouble else line
 
 
 def _failure(each: Failure) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
 from typing import TextIO
 
@@ -124,7 +125,12 @@ class Live(Lines):
     def tick(self, view: View) -> None:
         """Write the moving line over itself."""
         left = "" if view.remaining is None else f", about {view.remaining:.0f} s left"
-        self.out.write(f"\r\x1b[K{view.counts} after {view.seconds:.0f} s{left}")
+        speed, best = view.tokens_per_second, "; ".join(map(str, view.best))
+        parts = [f"{view.counts} after {view.seconds:.0f} s{left}"]
+        parts += [] if speed is None else [f"{speed:,.0f} tokens/s a run"]
+        parts += [best] * bool(best)
+        columns = shutil.get_terminal_size().columns
+        self.out.write(f"\r\x1b[K{'; '.join(parts)[: columns - 1]}")
         self.out.flush()
 
     def ended(self, ended: Ended, view: View) -> None:
@@ -144,4 +150,7 @@ def line(ended: Ended) -> str:
     value = "" if ended.value is None else f" {ended.metric} {ended.value:.4f}"
     failed = ended.state in ("error", "killed", "timeout")
     why = f": {ended.reason.splitlines()[0]} ({ended.log})" if failed and ended.reason else ""
-    return f"{ended.label} seed={ended.seed} {ended.state}{value} in {ended.seconds:.1f} s{why}"
+    best = ", the best so far" * ended.leads
+    return (
+        f"{ended.label} seed={ended.seed} {ended.state}{value} in {ended.seconds:.1f} s{best}{why}"
+    )

@@ -29,6 +29,11 @@ def parser() -> argparse.ArgumentParser:
         "  encoderkit train -m norm=layernorm,rmsnorm hydra/launcher=joblib\n",
     )
     made.add_argument("-m", "--multirun", action="store_true", help="a Hydra multirun")
+    made.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="with -m: run cells again that failed at an earlier start",
+    )
     made.add_argument("--quiet", action="store_true", help="print no progress")
     return made
 
@@ -40,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
         from encoderkit.cli import multirun
 
         return multirun.run(arguments)
+    if arguments.retry_failed:
+        fault = Fault("--retry-failed", "belongs to -m; one run that failed runs again unasked.")
+        raise ConfigError([fault])
     places = [word for word in arguments.overrides if word.startswith("resume=")]
     if places:
         if len(arguments.overrides) > 1:

@@ -20,7 +20,6 @@ from encoderkit.sweep import axes, record, slots, store
 from encoderkit.sweep.record import Record
 
 _ONE_SEED = "one seed gives no interval; seeds=3 does"
-_COUNTED = frozenset({"ok", "stalled", "spiked"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,7 @@ def _row(group: _Group, base: _Group, label: str) -> Row:
 def _value(each: Record) -> float | None:
     """Return the run's metric; a stalled run's loss is at most the trivial loss."""
     found = each.metrics.get(str(each.task.get("metric")))
-    if each.state not in _COUNTED or found is None:
+    if each.state not in record.COUNTED or found is None:
         return None
     return float(each.task["trivial_loss"]) if _capped(each) else found
 
@@ -266,4 +265,4 @@ def _capped(each: Record) -> bool:
 
 def _speed(each: Record) -> float | None:
     seconds = each.seconds.get("train")
-    return each.tokens / seconds if seconds and each.state in _COUNTED else None
+    return each.tokens / seconds if seconds and each.state in record.COUNTED else None

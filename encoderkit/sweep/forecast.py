@@ -25,12 +25,13 @@ TIGHT = 0.8  # of the free space
 class Forecast:
     """What one run of a variant takes; `source` says where that is from. None is unknown.
 
-    Bytes are those of weights, gradients and the optimizer, and after a trial also those that the
-    forward pass keeps for the backward pass.
+    Memory is that of weights, gradients and the optimizer, and after a trial also what the forward
+    pass keeps for the backward pass; disk is that of the checkpoints which stay.
     """
 
     seconds: float | None
     memory_bytes: int
+    disk_bytes: int
     source: str
 
 
@@ -74,8 +75,15 @@ def disk_notes(directory: Path, cells: Sequence[Cell]) -> list[str]:
     free = shutil.disk_usage(place).free
     if needed <= TIGHT * free:
         return []
-    size, left = (f"{number / 2**30:.1f} GiB" for number in (needed, free))
+    size, left = amount(needed), amount(free)
     return [f"the checkpoints will take {size}, and {left} are free on the disk of {directory}"]
+
+
+def amount(size: float) -> str:
+    """Return a number of bytes in words."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    power = next((n for n in range(len(units) - 1) if size < 1024 ** (n + 1)), len(units) - 1)
+    return f"{size / 1024**power:.{1 if power else 0}f} {units[power]}"
 
 
 def _ended(directory: Path) -> dict[tuple[Any, ...], list[float]]:
@@ -93,18 +101,18 @@ def _ended(directory: Path) -> dict[tuple[Any, ...], list[float]]:
 
 
 def _forecast(cell: Cell, ended: list[float], trials: bool, presets: Presets) -> Forecast:
-    held = STATES * cell.parameters
+    held, disk = STATES * cell.parameters, disk_bytes([cell])
     if ended:
         runs = f"{len(ended)} run{'s' * (len(ended) > 1)}"
-        return Forecast(sum(ended) / len(ended), held, f"{runs} that ended")
+        return Forecast(sum(ended) / len(ended), held, disk, f"{runs} that ended")
     config = check(cell.tree, registry())
     if trials:
         from encoderkit.train.trial import trial  # imports torch
 
         a_step, kept = trial(config)
-        return Forecast(a_step * config.train.steps, held + kept, "trial steps")
+        return Forecast(a_step * config.train.steps, held + kept, disk, "trial steps")
     seconds = _expected(config, presets)
-    return Forecast(seconds, held, "the budget's preset" if seconds else "unknown")
+    return Forecast(seconds, held, disk, "the budget's preset" if seconds else "unknown")
 
 
 def _expected(config: Config, presets: Presets) -> float | None:

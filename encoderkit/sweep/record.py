@@ -17,6 +17,7 @@ SCHEMA = 1
 FILE = "record.json"
 
 RESULTS = frozenset({"ok", "stalled", "nonfinite", "spiked"})  # ended by itself: never run again
+COUNTED = RESULTS - {"nonfinite"}  # their numbers may be the best, and have a mean
 FAILURES = frozenset({"error", "killed", "timeout"})
 INTERRUPTED = "interrupted"
 RUNNING = "running"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import resource
 import signal
@@ -11,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -29,11 +30,11 @@ from encoderkit.sweep.record import Record
 if TYPE_CHECKING:
     from encoderkit.train.loop import Outcome, Watch
 
-Isolation = Literal["process", "shared"]
-
 HELD = "held"  # what `run_cell` returns when another process runs the cell
 CONFIG_FILE = "config.yaml"
 LOG_FILE = "log.txt"
+
+_RUNS = itertools.count()  # of this process
 
 _WAIT = 5.0  # seconds for the children of a killed runner to let go of their cells
 
@@ -42,7 +43,6 @@ def run_cell(
     cell: Cell,
     root: Path,
     *,
-    isolation: Isolation = "process",
     watch: Watch | None = None,
     stop: Callable[[], str] | None = None,
     known: str | None = None,
@@ -53,7 +53,8 @@ def run_cell(
     somebody else has run the cell meanwhile.
 
     A failed run is a state, never an exception. Without `stop`, Ctrl-C and SIGTERM end the run in
-    order, and a second one at once. `shared` says that the process runs other things too.
+    order, and a second one at once. A process's second run has the isolation `shared`, and its
+    peak memory is unknown.
 
     Errors: StoreError when the directory cannot be written.
     """
@@ -68,7 +69,7 @@ def run_cell(
                 return before.state
             if stop is None:
                 stop = held.enter_context(asked.listen(signal.SIGINT, signal.SIGTERM, patience=1))
-            return _Run(cell, directory, isolation, watch, stop).run()
+            return _Run(cell, directory, watch, stop).run()
     except OSError as error:
         raise StoreError(
             f"{directory}: the run's files cannot be written: {error.strerror or error}. "
@@ -139,13 +140,12 @@ class _Run:
         self,
         cell: Cell,
         directory: Path,
-        isolation: Isolation,
         watch: Watch | None,
         stop: Callable[[], str],
     ) -> None:
         self.cell = cell
         self.directory = directory
-        self.isolation = isolation
+        self.alone = next(_RUNS) == 0
         self.watch = watch
         self.stop = stop
         self.record = opening(cell)
@@ -206,7 +206,7 @@ class _Run:
             "encoderkit": encoderkit.__version__,
             "platform": platform.platform(),
             **environment(config.run),
-            "isolation": self.isolation,
+            "isolation": "process" if self.alone else "shared",
             "git": self.cell.git,
         }
 
@@ -233,7 +233,7 @@ class _Run:
     def _end(self, state: str, reason: str) -> None:
         self.record.state, self.record.reason = state, reason
         self.record.seconds["total"] = time.monotonic() - self.began
-        if self.isolation == "process":
+        if self.alone:  # or the peak may be another run's
             self.record.peak_memory_bytes = _peak_memory()
         self.record.ended = record.now()
         record.save(self.record, self.directory)  # first: the log may be what finds the disk full

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from encoderkit.errors import StoreError
 from encoderkit.sweep import record, store
+from encoderkit.sweep.best import Best, Standing
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.plan import Plan
 from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work, context
@@ -40,6 +41,8 @@ class View:
     jobs: int
     seconds: float
     remaining: float | None  # an estimate; None until a cell has ended
+    tokens_per_second: float | None  # of one run, while it trains
+    best: tuple[Best, ...]  # of each task, the cells included that were done before
 
     @property
     def counts(self) -> str:
@@ -59,6 +62,7 @@ class Ended:
     value: float | None
     seconds: float
     skipped: bool
+    leads: bool  # is the best of its task so far
     log: Path
 
 
@@ -179,6 +183,7 @@ class _Sweep(Events):
         self._skipped = 0
         self._running = 0
         self._spent: list[float] = []
+        self._standing = Standing()
 
     def works(self) -> list[Work]:
         """Return the cells that are not done as work, and tell of the others."""
@@ -268,6 +273,8 @@ class _Sweep(Events):
             jobs=self.jobs,
             seconds=time.monotonic() - self._began,
             remaining=None if mean is None else mean * left / self.jobs,
+            tokens_per_second=self._standing.tokens_per_second,
+            best=self._standing.best,
         )
 
     def _settle(self, cell: Cell, ending: Ending) -> Record:
@@ -297,5 +304,6 @@ class _Sweep(Events):
             value=found.metrics.get(metric),
             seconds=found.seconds.get("total", seconds) if skipped else seconds,
             skipped=skipped,
+            leads=self._standing.add(found),
             log=self.plan.directory / cell.name / LOG_FILE,
         )

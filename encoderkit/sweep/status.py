@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
-import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encoderkit.errors import StoreError
 from encoderkit.sweep import record, store
+from encoderkit.sweep.best import Best, Standing
 from encoderkit.sweep.record import Record
 from encoderkit.sweep.run import LOG_FILE
 from encoderkit.sweep.symptoms import METRICS_FILE
+from encoderkit.train.metrics import Metric, read_metrics
+from encoderkit.train.verdict import Loss, so_far
 
 MISSING = "waiting"  # the state of a cell that has no record yet
-_COUNTED = frozenset({"ok", "stalled", "spiked"})  # their numbers may be the best
-_TAIL = 4096  # bytes in which the last metric of a run stands
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """A run that a process holds, and how far its metrics say it is."""
+    """A run that a process holds, how far its metrics say it is, and what is wrong so far."""
 
     label: str
     seed: int | None
     step: int
     steps: int
+    loss: float | None  # of the last validation
+    trouble: str
+
+    @property
+    def share(self) -> float:
+        """The share of its steps that is still to be done."""
+        return 1 - min(self.step / self.steps, 1) if self.steps else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +48,6 @@ class Failure:
     state: str
     reason: str
     log: str
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best finished run on one task and its data, by the task's metric."""
-
-    task: str
-    metric: str
-    value: float
-    label: str
-    seed: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ class Status:
     tokens_per_second: float | None
     remaining: float | None
     active: list[Active]
-    best: list[Best]
+    best: tuple[Best, ...]
     failures: list[Failure]
     notes: list[str]
     command: str
@@ -101,12 +97,6 @@ class _Cell:
     def state(self) -> str:
         return self.found.state if self.found else MISSING
 
-    @property
-    def share(self) -> float:
-        """The share of its steps that is still to be done."""
-        active = _active(self)
-        return 1 - min(active.step / active.steps, 1) if active.steps else 1
-
 
 def status(directory: Path | None = None) -> Status:
     """Return where a results directory stands, or the newest sweep.
@@ -126,6 +116,8 @@ def status(directory: Path | None = None) -> Status:
     ended = [cell.found for cell in cells if cell.found and cell.found.done]
     running = [cell for cell in cells if cell.state == record.RUNNING]
     failed = [cell for cell in cells if cell.state in record.FAILURES]
+    active = [_active(cell) for cell in running]
+    standing = Standing(ended)
     return Status(
         directory=where,
         cells=len(cells),
@@ -134,10 +126,10 @@ def status(directory: Path | None = None) -> Status:
         failed=len(failed),
         waiting=len(cells) - len(ended) - len(running) - len(failed),
         variants=_variants(cells),
-        tokens_per_second=_mean(_speed(each) for each in ended),
-        remaining=_remaining(cells),
-        active=[_active(cell) for cell in running],
-        best=_best(cells),
+        tokens_per_second=standing.tokens_per_second,
+        remaining=_remaining(cells, active),
+        active=active,
+        best=standing.best,
         failures=[_failure(cell) for cell in failed],
         notes=notes,
         command=str(plan.get("command", "")) if plan else "",
@@ -183,75 +175,52 @@ def _variants(cells: Iterable[_Cell]) -> dict[str, dict[str, int]]:
     return {label: dict(sorted(count.items())) for label, count in counts.items()}
 
 
-def _remaining(cells: Sequence[_Cell]) -> float | None:
+def _remaining(cells: Sequence[_Cell], running: Sequence[Active]) -> float | None:
     """Return the seconds until the last cell ends, if as many go on at once as run now."""
     spent: dict[str, list[float]] = {}
     for cell in cells:
         if cell.found and cell.found.done and (seconds := cell.found.seconds.get("total")):
             spent.setdefault(cell.label, []).append(seconds)
     waiting = [cell for cell in cells if cell.state in (MISSING, record.INTERRUPTED)]
-    running = [cell for cell in cells if cell.state == record.RUNNING]
     usual = _mean(seconds for listed in spent.values() for seconds in listed)
     if not waiting and not running:
         return 0.0
     if usual is None or not running:
         return None
     work = sum((_mean(spent.get(c.label, ())) or usual) for c in waiting)
-    work += sum((_mean(spent.get(c.label, ())) or usual) * c.share for c in running)
+    work += sum((_mean(spent.get(each.label, ())) or usual) * each.share for each in running)
     return work / len(running)
 
 
 def _active(cell: _Cell) -> Active:
-    steps = cell.found.budget.get("steps", 0) if cell.found else 0
-    return Active(cell.label, cell.seed, _step(cell.place / METRICS_FILE), steps)
+    found = cell.found
+    steps = found.budget.get("steps", 0) if found else 0
+    written = list(_written(cell.place / METRICS_FILE))
+    losses = [
+        Loss(m.step, m.value) for m in written if m.name == "val/loss" and m.value is not None
+    ]
+    trivial = found.task.get("trivial_loss") if found else None
+    return Active(
+        cell.label,
+        cell.seed,
+        written[-1].step if written else 0,
+        steps,
+        losses[-1].value if losses else None,
+        so_far(losses, trivial) if isinstance(trivial, int | float) else "",
+    )
 
 
-def _step(path: Path) -> int:
-    """Return the last step that a run has written of; its file may grow and be cut meanwhile."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return 0
-    for line in reversed(lines):
-        try:
-            return int(json.loads(line)["step"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            continue
-    return 0
-
-
-def _best(cells: Iterable[_Cell]) -> list[Best]:
-    """Return the best run of each task; a number that is not finite is null, and never best."""
-    best: dict[tuple[str, ...], Best] = {}
-    for cell in cells:
-        if cell.found is None or cell.state not in _COUNTED:
-            continue
-        task, metric = _task(cell.found), str(cell.found.task.get("metric"))
-        value = cell.found.metrics.get(metric)
-        key = (task, cell.found.data_hash, metric)
-        lower = cell.found.task.get("lower_is_better", True)
-        if value is None:
-            continue
-        if key not in best or (value < best[key].value if lower else value > best[key].value):
-            best[key] = Best(task, metric, value, cell.label, cell.seed)
-    return list(best.values())
-
-
-def _task(found: Record) -> str:
-    part = found.parts.get("task")
-    return str(part.get("part", "")) if isinstance(part, dict) else ""
+def _written(path: Path) -> Iterator[Metric]:
+    """Yield the metrics of a run that goes on; its file may grow and be cut meanwhile."""
+    with contextlib.suppress(OSError, StoreError, RecursionError):
+        for each in read_metrics(path):
+            if isinstance(each.step, int) and isinstance(each.value, int | float | None):
+                yield each
 
 
 def _failure(cell: _Cell) -> Failure:
     reason = cell.found.reason if cell.found else ""
     return Failure(cell.label, cell.seed, cell.state, reason, str(cell.place / LOG_FILE))
-
-
-def _speed(found: Record) -> float | None:
-    seconds = found.seconds.get("train")
-    return found.tokens / seconds if seconds and found.state in _COUNTED else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -28,9 +28,7 @@ from encoderkit.train.keep import DirectoryKeeper, Keeper
 from encoderkit.train.ledger import Ledger
 from encoderkit.train.optim import decay_groups, optimizer, rate
 from encoderkit.train.step import Snapshot, Stepper, Unchanged
-
-_STALL = 0.95  # of the trivial loss; .98 missed a clear stall at 2.413 of 2.485
-_SPIKE = 0.2  # of the trivial loss: how far the loss may end above its best
+from encoderkit.train.verdict import Loss, rise, stall
 
 
 class Watch:
@@ -243,23 +241,17 @@ class Loop:
 
     def _rise(self) -> str:
         """Return in words that the validation loss has risen far above its best, if it has."""
-        loss, best = self.at.metrics["loss"], self.at.best
-        if best is None or loss - best <= _SPIKE * abs(self.task.trivial_loss):
+        if self.at.best is None:
             return ""
-        return (
-            f"the validation loss rose from {best:.4g} at step {self.at.best_step} to {loss:.4g} "
-            f"at step {self.at.step}, by more than {_SPIKE} of the trivial loss"
-        )
+        best = Loss(self.at.best_step, self.at.best)
+        return rise(Loss(self.at.step, self.at.metrics["loss"]), best, self.task.trivial_loss)
 
     def _verdict(self) -> tuple[str, str]:
-        loss, trivial = self.at.metrics["loss"], self.task.trivial_loss
+        now = Loss(self.at.step, self.at.metrics["loss"])
         if self.options.judge_stall and (words := self._rise()):
             return "spiked", words
-        if self.options.judge_stall and stands_still(loss, trivial):
-            return "stalled", (
-                f"the validation loss {loss:.4g} is no better than {_STALL} of the trivial loss "
-                f"{trivial:.4g}"
-            )
+        if self.options.judge_stall and (words := stall(now, self.task.trivial_loss)):
+            return "stalled", words
         return "ok", ""
 
     def _poll(self) -> None:
@@ -301,11 +293,6 @@ class Loop:
         self.at = Progress(**found.about["progress"])
         self.ledger.ran = self.at.ran
         self.saved = (self.at.step, self.at.evaluated)
-
-
-def stands_still(loss: float, trivial: float) -> bool:
-    """Tell whether a loss is no better than 0.95 of the trivial loss, whatever its sign."""
-    return loss >= trivial - (1 - _STALL) * abs(trivial)
 
 
 def _sorted_out(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from encoderkit.cli import main
-from encoderkit.sweep.forecast import STATES
+from encoderkit.sweep.forecast import KEPT, STATES, amount
 
 SMALL = ["train.steps=4", "train.warmup=1", "model.n_layers=1", "model.d_model=16"]
 
@@ -34,13 +34,18 @@ def test_a_plan_is_a_table_and_how_each_variant_stands(
 ) -> None:
     out = dry(capsys, *SMALL, "ffn=gelu,swiglu,glu", "seeds=2", "sweep.name=s")
     lines = out.splitlines()
-    assert re.match(r"id +variant +seed +parameters +FLOPs a token +seconds +memory", lines[0])
+    headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory", "disk"]
+    assert re.split(r" {2,}", lines[0]) == headers
     ids = [re.match(r"([0-9a-f]{12})  (\S+) +(\d) +([\d,]+)", line) for line in lines[1:5]]
+    sizes = [re.split(r" {2,}", line)[-2:] for line in lines[1:5]]
+    counts = [int(found[4].replace(",", "")) for found in ids if found]
+    assert sizes == [[amount(STATES * n), amount(KEPT * n)] for n in counts]
     assert [found and found[2] for found in ids] == ["ffn=gelu", "ffn=swiglu"] * 2
     assert [found and found[3] for found in ids] == ["0", "0", "1", "1"]
     assert lines[6] == (
         "4 runs of 2 variants in runs/s, baseline ffn=gelu: "
-        "time unknown (--trial runs a few steps of each variant); 0.2 MiB of checkpoints"
+        "time unknown (--trial runs a few steps of each variant); "
+        f"{amount(KEPT * sum(counts))} of checkpoints"
     )
     assert re.match(
         r"ffn=swiglu: differs in ffn; -\d\.\d% parameters, -\d\.\d% FLOPs of the stack", lines[7]
@@ -97,6 +102,7 @@ def test_json_is_strict_and_complete(capsys: pytest.CaptureFixture[str]) -> None
     assert found["forecast"]["position=learned"] == {
         "seconds": None,
         "memory_bytes": STATES * parameters[1],
+        "disk_bytes": KEPT * parameters[1],
         "source": "unknown",
     }
     assert found["total"] == {

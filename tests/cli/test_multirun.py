@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from encoderkit.sweep import lock
 from encoderkit.sweep.plan import plan
 
 SMALL = ["train=smoke", "train.steps=4", "train.warmup=1", "model.n_layers=1"]
+SAID = argparse.Namespace(quiet=True, retry_failed=False)
 PLUGIN = """
 from dataclasses import dataclass
 from encoderkit.api import Options, Part, hookimpl, option
@@ -131,6 +134,19 @@ def test_what_goes_wrong_in_one_cell_is_its_own(launcher, stranger):
     assert {r["environment"]["isolation"] for r in found.values()} == {"process"}
     assert {path.name for path in Path().iterdir()} == {"go", "runs", "site", "threads-2"}
     assert err.startswith("To run what is not done: encoderkit train -m norm=ends ")
+    assert err.endswith(" --retry-failed\n")
+    before = curves("runs/m")
+    command = ["train", "-m", *words, "sweep.name=m", f"hydra/launcher={launcher}"]
+    with start(*command) as process:
+        process.communicate()
+    logs = {p.parent.name: p.read_text() for p in Path("runs").glob("m/*/log.txt")}
+    assert process.returncode == 1 and curves("runs/m") == before
+    assert {log.count(" started: ") for log in logs.values()} == {1}
+    with start(*command, "--retry-failed") as process:
+        process.communicate()
+    logs = {p.parent.name: p.read_text() for p in Path("runs").glob("m/*/log.txt")}
+    assert process.returncode == 1
+    assert sorted(log.count(" started: ") for log in logs.values()) == [1, 1, 2, 2, 2]
     again = [word.replace("kill,raise,exit,", "") for word in words]
     assert main(["sweep", "--quiet", *again, "sweep.name=s"]) == 0
     assert len(curves("runs/s")) == 2
@@ -180,20 +196,20 @@ def test_a_process_ends_with_its_launcher(tmp_path):
 
 
 def test_a_run_ends_with_the_launching_process(tmp_path):
-    leash = multirun.Leash(tmp_path / "gone")
+    leash = multirun.Leash(tmp_path / "gone", True)
     with pytest.raises(KeyboardInterrupt):
         leash.tick(None)
     leash.tick(None)
     asked = plan(SMALL)
     with pytest.raises(KeyboardInterrupt):
-        multirun._job(asked, tmp_path / "gone", os.getpid(), configure(*SMALL))
+        multirun._job(asked, tmp_path / "gone", os.getpid(), SAID, configure(*SMALL))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_point_that_is_not_planned_is_refused(tmp_path):
     asked = replace(plan(SMALL), directory=tmp_path / "m")
     with lock.hold(tmp_path, 0.0), pytest.raises(StoreError, match="is not in its plan"):
-        multirun._job(asked, tmp_path, os.getpid(), configure(*SMALL, "norm=rmsnorm"))
+        multirun._job(asked, tmp_path, os.getpid(), SAID, configure(*SMALL, "norm=rmsnorm"))
 
 
 def test_what_a_launcher_loses_is_named(capsys, monkeypatch):
@@ -242,6 +258,8 @@ def test_multirun_writes_the_same_records(capsys):
     assert [path.name for path in Path().iterdir()] == ["runs"]
     out = capsys.readouterr().out
     assert "norm=layernorm  2  2 ok" in out
+    lines = [text for text in out.splitlines() if re.match(r"norm=\w+ seed=\d ok loss", text)]
+    assert len(lines) == 4
     assert out.endswith("again: encoderkit compare runs/m\n")
     before = records("runs/m")
     assert main(["sweep", "--quiet", *words]) == 0

@@ -24,8 +24,11 @@ RUNNING = Status(
     variants={"norm=a": {"error": 1, "ok": 4}, "norm=b": {"running": 1, "waiting": 4}},
     tokens_per_second=12345.6,
     remaining=61.4,
-    active=[Active("norm=b", 0, 20, 60)],
-    best=[Best("sort", "loss", 0.25, "norm=a", 2)],
+    active=[
+        Active("norm=b", 0, 20, 60, None, ""),
+        Active("norm=b", 1, 40, 60, 2.46789, "it stands still"),
+    ],
+    best=(Best("sort", "loss", 0.25, "norm=a", 2),),
     failures=[Failure("norm=a", 1, "error", "ValueError: \x1b[31mno\nmore", "runs/s/x/log.txt")],
     notes=["one"],
     command="encoderkit sweep norm=a,b",
@@ -62,6 +65,7 @@ def test_everything_is_said_at_once(shown, capsys):
         "norm=a   1 error 4 ok",
         "norm=b   1 running 4 waiting",
         "running: norm=b seed=0 step 20/60",
+        "running: norm=b seed=1 step 40/60, val/loss 2.4679; so far it stands still",
         r"failed: norm=a seed=1: error: ValueError: \x1b[31mno (runs/s/x/log.txt)",
         "note: one",
     ]

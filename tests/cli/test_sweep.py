@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from encoderkit.cli import main
+from encoderkit.cli.sweep import Live
+from encoderkit.sweep.best import Best
+from encoderkit.sweep.runner import View
 
 SMALL = ["train=smoke", "train.steps=4", "train.warmup=1", "model.n_layers=1", "sweep.name=s"]
 
@@ -56,6 +61,47 @@ def test_one_run_is_singular(capsys):
     assert main(["sweep", *SMALL, "--quiet"]) == 0
     assert main(["sweep", *SMALL]) == 0
     assert "1 run of 1 variant in runs/s" in capsys.readouterr().out
+
+
+def test_the_moving_line_says_how_fast_and_what_leads(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    best = Best("sort", "loss", 0.25, "norm=none", 1)
+    view = View(
+        cells=9,
+        skipped=1,
+        done=4,
+        failed=1,
+        running=2,
+        waiting=2,
+        jobs=2,
+        seconds=30.4,
+        remaining=12.3,
+        tokens_per_second=12345.6,
+        best=(best,),
+    )
+    out = io.StringIO()
+    Live(out).tick(view)
+    assert out.getvalue() == (
+        "\r\x1b[K4 done, 2 running, 1 failed of 9 after 30 s, about 12 s left; "
+        "12,346 tokens/s a run; best sort loss 0.2500: norm=none seed=1"
+    )
+    monkeypatch.setenv("COLUMNS", "20")
+    out = io.StringIO()
+    Live(out).tick(view)  # one that wraps could not be written over
+    assert out.getvalue() == "\r\x1b[K4 done, 2 running, "[: 4 + 19]
+    bare = replace(view, remaining=None, tokens_per_second=None, best=())
+    monkeypatch.setenv("COLUMNS", "200")
+    out = io.StringIO()
+    Live(out).tick(bare)
+    assert out.getvalue() == "\r\x1b[K4 done, 2 running, 1 failed of 9 after 30 s"
+
+
+def test_a_line_says_when_its_cell_leads(capsys):
+    assert main(["sweep", "norm=layernorm,none", *SMALL, "jobs=1"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    values = [float(line.split(" loss ")[1].split()[0]) for line in lines]
+    assert ", the best so far" in lines[0]
+    assert (", the best so far" in lines[1]) == (values[1] < values[0])
 
 
 def test_faults_of_axes_and_values_come_together(capsys):

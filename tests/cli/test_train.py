@@ -105,6 +105,13 @@ def test_resume_takes_no_other_words(capsys):
     assert "norm=rmsnorm: a resumed run keeps its configuration." in capsys.readouterr().err
 
 
+def test_one_failed_run_runs_again_unasked(capsys):
+    assert main(["train", "--retry-failed", *SMALL]) == 2
+    assert (
+        "--retry-failed: belongs to -m; one run that failed runs again" in capsys.readouterr().err
+    )
+
+
 def test_a_run_that_turns_nan_says_so(capsys):
     assert main(["train", *SMALL, "train.lr=1e30", "train.clip=null"]) == 0
     assert capsys.readouterr().out.startswith("nonfinite (")

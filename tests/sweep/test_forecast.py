@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from encoderkit.sweep import forecast, record
-from encoderkit.sweep.forecast import STATES, Forecast, disk_bytes, disk_notes, forecasts
+from encoderkit.sweep.forecast import KEPT, STATES, Forecast, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.run import opening
 from encoderkit.train import trial as trials
@@ -57,12 +57,12 @@ def test_runs_that_ended_are_believed_first(tmp_path: Path) -> None:
     left(tmp_path, one, 4.0)
     left(tmp_path, other, 100.0, "killed")
     got = forecasts(tmp_path, found.cells)
-    held = STATES * one.parameters
-    assert got["norm=rmsnorm"] == Forecast(4.0, held, "1 run that ended")
+    held, disk = STATES * one.parameters, KEPT * one.parameters
+    assert got["norm=rmsnorm"] == Forecast(4.0, held, disk, "1 run that ended")
     assert got["norm=layernorm"].source == "the budget's preset"
     left(tmp_path, two, 6.0)
     assert forecasts(tmp_path, found.cells)["norm=rmsnorm"] == Forecast(
-        5.0, held, "2 runs that ended"
+        5.0, held, disk, "2 runs that ended"
     )
 
 
@@ -91,8 +91,8 @@ def test_a_trial_is_a_step_times_the_steps(tmp_path: Path, monkeypatch: pytest.M
     found = asked(*OWN)
     got = forecasts(tmp_path, found.cells, trials=True)
     assert sorted(tried) == ["layernorm", "rmsnorm"]  # once a variant, whatever its seeds
-    held = STATES * found.cells[0].parameters
-    assert got["norm=layernorm"] == Forecast(3.5, held + 1000, "trial steps")
+    held, disk = (size * found.cells[0].parameters for size in (STATES, KEPT))
+    assert got["norm=layernorm"] == Forecast(3.5, held + 1000, disk, "trial steps")
 
 
 def test_runs_of_another_budget_tell_nothing(tmp_path: Path) -> None:
@@ -126,7 +126,22 @@ def test_a_disk_that_will_be_full_is_named_before(
     assert disk_notes(tmp_path / "s", found.cells) == []
     free(needed / 0.8 - 1)
     (note,) = disk_notes(tmp_path / "s", found.cells)
-    assert note.startswith("the checkpoints will take 0.0 GiB, and 0.0 GiB are free on the disk of")
+    assert note.startswith("the checkpoints will take 6.9 MiB, and 8.6 MiB are free on the disk of")
     for cell in found.cells:  # what has begun has its place
         (tmp_path / "s" / cell.name).mkdir(parents=True)
     assert disk_notes(tmp_path / "s", found.cells) == []
+
+
+@pytest.mark.parametrize(
+    "size,words",
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (1.5 * 2**20, "1.5 MiB"),
+        (2**30, "1.0 GiB"),
+        (2**50, "1024.0 TiB"),
+    ],
+)
+def test_an_amount_has_a_unit_that_shows_it(size: float, words: str) -> None:
+    assert forecast.amount(size) == words

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -41,7 +42,10 @@ def breaking(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     monkeypatch.setattr(loop, "fit", lambda *arguments, **names: act())
 
 
-def test_a_run_leaves_its_whole_directory(cell: Cell, tmp_path: Path) -> None:
+def test_a_run_leaves_its_whole_directory(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RUNS", itertools.count())  # the first of its process
     assert run_cell(cell, tmp_path) == "ok"
     place = tmp_path / cell.name
     names = {path.name for path in place.iterdir()}
@@ -78,10 +82,14 @@ def test_a_done_cell_is_not_touched(cell: Cell, tmp_path: Path) -> None:
     assert {name: (place / name).read_bytes() for name in names} == before
 
 
-def test_a_shared_process_is_marked_and_its_memory_unknown(cell: Cell, tmp_path: Path) -> None:
+def test_a_process_that_is_used_again_is_marked_and_its_memory_unknown(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RUNS", itertools.count())
     before = torch.get_num_threads()
-    assert run_cell(cell, tmp_path, isolation="shared") == "ok"
-    found = record.load(tmp_path / cell.name)
+    assert run_cell(cell, tmp_path / "first") == run_cell(cell, tmp_path) == "ok"
+    first, found = (record.load(root / cell.name) for root in (tmp_path / "first", tmp_path))
+    assert first.environment["isolation"] == "process" and first.peak_memory_bytes is not None
     assert found.environment["isolation"] == "shared" and found.peak_memory_bytes is None
     assert torch.get_num_threads() == before
 

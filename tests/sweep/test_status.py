@@ -51,6 +51,7 @@ def test_a_sweep_that_runs(sweep: Plan) -> None:
     for n, steps in ((4, [1, 2]), (5, [])):
         place(sweep, n).mkdir()
         lines = [json.dumps({"step": step, "name": "train/loss", "value": 1}) for step in steps]
+        lines += [json.dumps({"step": step, "name": "val/loss", "value": 2.48}) for step in steps]
         (place(sweep, n) / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 3, "na']))
         start = dataclasses.replace(record.load(place(sweep, 0)), id=sweep.cells[n].id)
         record.save(dataclasses.replace(start, state="running"), place(sweep, n))
@@ -59,9 +60,10 @@ def test_a_sweep_that_runs(sweep: Plan) -> None:
         found = status(sweep.directory)
     assert (numbers(found), found.over) == ((4, 2, 0, 8), False)
     seeds = [sweep.cells[n].seed for n in (4, 5)]
+    still = "the validation loss 2.48 is no better than 0.95 of the trivial loss 2.485"
     assert found.active == [
-        Active(label, seeds[0], 2, 4),
-        Active(sweep.cells[5].label, seeds[1], 0, 4),
+        Active(label, seeds[0], 2, 4, 2.48, still),
+        Active(sweep.cells[5].label, seeds[1], 0, 4, None, ""),
     ]
     assert found.tokens_per_second == 200
     # Eight cells of 10 s, half of one, the whole of another; two at once.
@@ -77,7 +79,7 @@ def test_nothing_has_ended_yet(sweep: Plan) -> None:
     place(sweep, 0).mkdir()
     found = status(sweep.directory)
     assert numbers(found) == (0, 0, 0, 14)
-    assert (found.tokens_per_second, found.remaining, found.best) == (None, None, [])
+    assert (found.tokens_per_second, found.remaining, found.best) == (None, None, ())
     assert found.variants["norm=none"] == {"waiting": 7}
     assert found.notes == []
 

@@ -298,14 +298,6 @@ def test_a_run_near_the_trivial_loss_is_stalled_when_asked(trained: Trained) -> 
     )
 
 
-@pytest.mark.parametrize(
-    "loss,trivial,still",
-    [(9.6, 10, True), (9.4, 10, False), (-10.4, -10, True), (-10.6, -10, False), (0.0, 0.0, True)],
-)
-def test_a_loss_may_be_negative(loss: float, trivial: float, still: bool) -> None:
-    assert loop.stands_still(loss, trivial) == still
-
-
 def test_metrics_that_were_cut_behind_the_checkpoint_are_refused(
     trained: Trained, tmp_path: Path
 ) -> None:
