@@ -1,7 +1,5 @@
 """`python -m encoderkit` is the `encoderkit` command."""
 
-import sys
+from encoderkit.cli import program
 
-from encoderkit.cli import main
-
-sys.exit(main())
+program()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import encoderkit
 from encoderkit.cli.commands import COMMANDS
@@ -45,12 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     debug = "--debug" in given
     try:
+        os.getcwd()
+    except OSError:
+        print("encoderkit: the current directory is gone. Type cd, then again.", file=sys.stderr)
+        return 1
+    try:
         return _run(words[0], words[1:])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone
+        with suppress(OSError):  # the reader has gone; it may have no number either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EncoderkitError as error:
         if debug:
@@ -81,4 +89,17 @@ def _run(command: str, arguments: list[str]) -> int:
         )
         return 2
     module = importlib.import_module(f"encoderkit.cli.{command}")
-    return int(module.run(module.parser().parse_intermixed_args(arguments)))
+    parsed = module.parser().parse_intermixed_args(arguments)
+    if command not in ("train", "sweep"):
+        return int(module.run(parsed))
+    from encoderkit.cli.output import unheard
+
+    with unheard():
+        return int(module.run(parsed))
+
+
+def program() -> None:
+    """Run the command of this process, and end it; Ctrl-C meanwhile adds nothing."""
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)

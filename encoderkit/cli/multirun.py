@@ -12,7 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault, StoreError
 from encoderkit.plugins import registry
 from encoderkit.sweep import lock, record
+from encoderkit.sweep.asked import Asked, listen
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.runner import Ended, Observer, View, cores, exit_code, run_cells, states
 
@@ -61,14 +63,42 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="encoderkit-", ignore_cleanup_errors=True) as scratch:
         place = Path(scratch)
         job = functools.partial(_job, whole, place, os.getpid(), arguments)
-        words = [*told, *hydras, *points]
-        try:
-            with lock.hold(place, 0.0):
-                lost = multirun(words, arguments.config_dir, job, place)
-        except KeyboardInterrupt:
-            print(f"interrupted. To go on: {command}", file=sys.stderr)
-            return 130
+        words, lost = [*told, *hydras, *points], None
+        launching = _launching(place, asked)
+        with lock.attend(asked.directory), launching as orders, suppress(KeyboardInterrupt):
+            lost = multirun(words, arguments.config_dir, job, place)
+    if lost is None or orders():
+        print(f"interrupted. To go on: {command}", file=sys.stderr)
+        return 130
     return _report(asked, lost, command)
+
+
+@contextmanager
+def _launching(place: Path, asked: Plan) -> Iterator[Asked]:
+    """Hold the lock of `place` until the first order to stop; a second one raises.
+
+    A launcher that is interrupted kills its processes. They hear of the first order by the lock,
+    and when no cell runs any more the second one is given here.
+    """
+    over, main = threading.Event(), threading.main_thread()
+
+    def again() -> None:
+        while not over.wait(0.2):
+            if record.RUNNING not in states(asked).values():
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+                return
+
+    def order() -> None:
+        held.close()
+        threading.Thread(target=again, daemon=True).start()
+
+    with ExitStack() as held, listen(signal.SIGINT, signal.SIGTERM, patience=1) as orders:
+        held.enter_context(lock.hold(place, 0.0))
+        orders.told = order
+        try:
+            yield orders
+        finally:
+            over.set()
 
 
 def _report(asked: Plan, lost: Sequence[str], command: str) -> int:
@@ -110,7 +140,7 @@ def _refuse(asked: Plan, launcher: str) -> None:
 
 
 class Leash(Observer):
-    """Interrupts what runs, as Ctrl-C does, once the launching process is gone or was interrupted.
+    """Stops what runs, in order, once the launching process is gone or was told to stop.
 
     That process holds the lock of `place`. Launchers would leave their processes behind.
     """
@@ -119,13 +149,10 @@ class Leash(Observer):
         self.interrupted = False
         self._place = place
         self._quiet = quiet
-        self._cut = False
 
-    def tick(self, view: View) -> None:
+    def stop(self) -> bool:
         """Look whether the launching process is there."""
-        if not self._cut and is_over(self._place):
-            self._cut = True  # a second interrupt would kill
-            signal.raise_signal(signal.SIGINT)
+        return is_over(self._place)
 
     def ended(self, ended: Ended, view: View) -> None:
         """Print the cell's line, in whatever process that is."""
@@ -149,8 +176,11 @@ def is_over(place: Path) -> bool:
 def _end_without(place: Path) -> None:
     """End this process, which a launcher made and may use again, some time after its launcher's.
 
-    One that ended in order has removed `place`, and looks after its processes.
+    One that ended in order has removed `place`, and looks after its processes. Ctrl-C reaches the
+    whole terminal: between two cells it is the launching process's to hear.
     """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while not is_over(place):
@@ -169,10 +199,10 @@ def _job(
 
     Errors: StoreError when the plan has no such cell, or its files cannot be written.
     """
-    if is_over(place):
-        raise KeyboardInterrupt
     if os.getpid() != launching:
         _end_without(place)
+    if is_over(place):
+        return _cut(launching)
     ids = {identity(config, each) for each in {cell.data_hash for cell in asked.cells}}
     cells = tuple(cell for cell in asked.cells if cell.id in ids)
     if not cells:
@@ -186,4 +216,13 @@ def _job(
     leash = Leash(place, said.quiet)
     run_cells(one, leash, retry_failed=said.retry_failed)
     if leash.interrupted:
-        raise KeyboardInterrupt  # or Hydra would start the next job
+        _cut(launching)
+
+
+def _cut(launching: int) -> None:
+    """End the job of an interrupted launch; in the launching process, the launch too.
+
+    What a job raises elsewhere lets a launcher kill the other jobs, which end in order.
+    """
+    if os.getpid() == launching:
+        raise KeyboardInterrupt

@@ -6,7 +6,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +16,44 @@ from rich.text import Text
 
 _ENDLESS = 1_000_000
 _TAIL = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Let the work go on when what it prints cannot be written: a closed pipe, a full disk."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Patient(before[0]), _Patient(before[1])
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Patient:
+    """A stream that loses what cannot be written, instead of failing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it where that is possible, and return its length."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is pending where that is possible."""
+        self._try(self._stream.flush)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            with suppress(OSError):  # what is pending would fail once more at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the stream has."""
+        return getattr(self._stream, name)
 
 
 def console() -> Console:

@@ -86,7 +86,9 @@ def _print(found: Status, as_json: bool) -> None:
         print(line)
     for note in found.notes:
         print(f"note: {note}")
-    if found.command and not found.running and found.done < found.cells:
+    if found.attended and not found.running and found.waiting:
+        print("a runner is at work: it starts, or is between two cells")
+    elif found.command and not found.running and found.done < found.cells:
         print(f"to go on: {found.command}{' --retry-failed' * (not found.waiting)}")
 
 

@@ -149,7 +149,8 @@ def line(ended: Ended) -> str:
     """Return one cell's result in words."""
     value = "" if ended.value is None else f" {ended.metric} {ended.value:.4f}"
     failed = ended.state in ("error", "killed", "timeout")
-    why = f": {ended.reason.splitlines()[0]} ({ended.log})" if failed and ended.reason else ""
+    log = f" ({ended.log})" if ended.log.is_file() else ""
+    why = f": {ended.reason.splitlines()[0]}{log}" if failed and ended.reason else ""
     best = ", the best so far" * ended.leads
     return (
         f"{ended.label} seed={ended.seed} {ended.state}{value} in {ended.seconds:.1f} s{best}{why}"

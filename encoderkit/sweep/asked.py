@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,6 +15,7 @@ class Asked:
     def __init__(self, patience: int | None = None) -> None:
         self.count = 0
         self.last = ""
+        self.told: Callable[[], object] = lambda: None  # is called with each signal
         self._patience = patience
 
     def __call__(self) -> str:
@@ -25,6 +26,7 @@ class Asked:
         """Note one signal. Errors: KeyboardInterrupt when the patience is at its end."""
         self.count += 1
         self.last = f"asked to stop by {signal.Signals(number).name}"
+        self.told()
         if self._patience is not None and self.count > self._patience:
             raise KeyboardInterrupt
 
@@ -33,13 +35,16 @@ class Asked:
 def listen(*numbers: int, patience: int | None = None) -> Iterator[Asked]:
     """Take the signals as requests while the block runs; only a main thread can.
 
-    After more than `patience` of them, KeyboardInterrupt is raised where the program stands.
+    A SIGHUP that is ignored, as under nohup, stays so. After more than `patience` signals
+    KeyboardInterrupt is raised where the program stands.
     """
     asked = Asked(patience)
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = {number: signal.signal(number, asked.hear) for number in numbers}
+    deaf = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    heard = [number for number in numbers if not (deaf and number == signal.SIGHUP)]
+    before = {number: signal.signal(number, asked.hear) for number in heard}
     try:
         yield asked
     finally:

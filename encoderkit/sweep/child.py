@@ -36,10 +36,13 @@ def main(log: Path, work: bytes, answer: Connection, memory: int | None = None) 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = Asked()
     signal.signal(signal.SIGTERM, asked.hear)
-    _redirect(log)
-    if memory is not None:
-        # Data alone: the address space of an idle torch is larger than any sensible limit.
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    try:
+        _redirect(log)
+        if memory is not None:
+            _limit(memory)
+    except OSError as error:
+        answer.send(Raised(str(error)))
+        return
     function, arguments = pickle.loads(work)
     try:
         answer.send(function(*arguments, stop=asked))
@@ -52,11 +55,20 @@ def main(log: Path, work: bytes, answer: Connection, memory: int | None = None) 
 
 def _redirect(log: Path) -> None:
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(handle, stream.fileno())
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        os.dup2(handle, number)
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     os.close(handle)
     faulthandler.enable()
+
+
+def _limit(memory: int) -> None:
+    """Limit what may be allocated. Errors: OSError when the process is under a tighter limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY and memory > most:
+        raise OSError(f"sweep.memory={memory / 2**30:g} is above the limit of {most / 2**30:g} GiB")
+    # Data alone: the address space of an idle torch is larger than any sensible limit.
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 def _die_with_the_runner() -> None:

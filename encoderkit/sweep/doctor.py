@@ -263,9 +263,9 @@ def _restore(path: Path, directory: Path, ward: Path) -> str:
 
 def _close(path: Path, directory: Path, ward: Path) -> str:
     found = record.load(path)
-    found.state, found.reason, found.ended = "killed", store.GONE, record.now()
+    found.state, found.reason, found.ended = record.INTERRUPTED, store.GONE, record.now()
     record.save(found, path)
-    return "closed as killed"
+    return "closed as interrupted"
 
 
 _CURES = {Cure.MOVE: _move, Cure.RESTORE: _restore, Cure.CLOSE: _close}

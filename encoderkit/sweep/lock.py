@@ -11,11 +11,12 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 FILE = ".lock"
 _POLL = 0.05  # seconds between two tries
+_OPEN: set[int] = set()  # handles of this process; what it forks must not hold on to its locks
 
 
 @contextmanager
@@ -39,6 +40,22 @@ def hold(directory: Path, wait: float) -> Iterator[bool]:
         yield mine
 
 
+@contextmanager
+def attend(directory: Path) -> Iterator[None]:
+    """Be one of those who run a sweep in `directory`, for others to see where that can be."""
+    with ExitStack() as opened:
+        with suppress(OSError):
+            _lock(_open(opened, directory, os.O_RDONLY), fcntl.LOCK_SH)
+        yield
+
+
+def attended(directory: Path) -> bool:
+    """Say whether somebody runs a sweep in `directory`, as far as can be seen."""
+    with ExitStack() as opened, suppress(OSError):
+        return not _lock(_open(opened, directory, os.O_RDONLY), fcntl.LOCK_EX)
+    return False
+
+
 def is_free(directory: Path) -> bool:
     """Say whether nobody runs in `directory`. Errors: OSError."""
     with ExitStack() as opened:
@@ -51,8 +68,23 @@ def is_free(directory: Path) -> bool:
 
 def _open(opened: ExitStack, path: Path, flags: int) -> int:
     handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
-    opened.callback(os.close, handle)
+    _OPEN.add(handle)
+    opened.callback(_close, handle)
     return handle
+
+
+def _close(handle: int) -> None:
+    if handle in _OPEN:
+        _OPEN.remove(handle)
+        os.close(handle)
+
+
+def _let_go() -> None:
+    for handle in list(_OPEN):
+        _close(handle)
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _lock(handle: int, kind: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from encoderkit.config.schema import SweepOptions
 from encoderkit.errors import ConfigError, Fault, StoreError
 from encoderkit.fs import write_atomic
 from encoderkit.plugins import registry
-from encoderkit.sweep import axes, record, store
+from encoderkit.sweep import axes, lock, record, store
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.draft import Draft
 from encoderkit.sweep.factors import Against, against
@@ -98,8 +99,14 @@ class Plan:
     def save(self) -> None:
         """Write sweep.json into the plan's directory, which is made.
 
-        Errors: StoreError when it cannot be written.
+        Errors: StoreError when it cannot be written, or is of another sweep that runs there now.
         """
+        there = store.sweep(self.directory) if lock.attended(self.directory) else None
+        if there and {cell["id"] for cell in there["cells"]} != {cell.id for cell in self.cells}:
+            raise StoreError(
+                f"{self.directory}: another sweep runs there: {there.get('command', '')}. "
+                "Wait for its end, or give this one a place of its own: sweep.name=NAME."
+            )
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_atomic(self.directory / store.SWEEP_FILE, record.dump(self.content()))
@@ -314,4 +321,10 @@ def _refuse_runner_axes(keys: Sequence[str]) -> None:
 
 
 def _directory(sweep: SweepOptions, name: str) -> Path:
-    return Path(sweep.dir) if sweep.dir is not None else store.ROOT / (sweep.name or name)
+    """Return where the results go. Errors: ConfigError when no file system has such a name."""
+    found = Path(sweep.dir) if sweep.dir is not None else store.ROOT / (sweep.name or name)
+    if long := [part for part in found.parts if len(os.fsencode(part)) > 255]:
+        key = "sweep.name" if sweep.dir is None else "sweep.dir"
+        problem = f"a name has at most 255 bytes, and this one has {len(os.fsencode(long[0]))}."
+        raise ConfigError([Fault(f"{key}={long[0]}", problem, "Give a shorter one.")])
+    return found

@@ -18,12 +18,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from encoderkit.errors import StoreError
 from encoderkit.sweep import child
 from encoderkit.sweep.asked import Asked, listen
 
 AGAIN = "again"  # what a function returns that wants to be called again later
 _PAUSE = 1.0  # seconds until then
 _TRIES = 20  # to start a process, a tick apart
+_UNKNOWN = 255  # the exit code that multiprocessing gives where the server has died
 _TICK = 0.1  # seconds between two looks at clocks and signals
 
 
@@ -41,7 +43,8 @@ class Work:
 class Ending:
     """How a piece of work ended: with a value, or by `cause`.
 
-    The causes are raised, died, timeout, interrupted.
+    The causes are raised, died, timeout, interrupted; orphaned is a process that was lost sight of
+    because the server that had forked it died.
     """
 
     value: Any
@@ -104,18 +107,23 @@ class _Child:
     def ending(self) -> Ending:
         """Return how the process, which is gone, ended."""
         self.process.join()
-        self.clear()
         seconds = time.monotonic() - self.began
         try:
             value = self.answer.recv() if self.answer.poll() else None
-        except (EOFError, OSError):
+        except Exception:  # a part may have written anything on the pipe, or half of an answer
             value = None
         self.answer.close()
+        if value is None and self.process.exitcode == _UNKNOWN and _lives(self.process.pid):
+            self.cause = self.cause or "orphaned"
+        self.clear()
         if isinstance(value, child.Raised):
             return Ending(None, seconds, self.cause or "raised", value.words)
         if value is not None:
             return Ending(value, seconds)
-        return Ending(None, seconds, self.cause or "died", _last_words(self.process.exitcode or 0))
+        words = "the server that its process came from is gone"
+        if self.cause != "orphaned":
+            words = _last_words(self.process.exitcode or 0)
+        return Ending(None, seconds, self.cause or "died", words)
 
 
 @dataclass(slots=True)
@@ -135,10 +143,13 @@ class Pool:
     def run(self, works: Sequence[Work], events: Events) -> bool:
         """Run all of it, and return whether Ctrl-C cut it short.
 
-        The first Ctrl-C orders what runs to stop, the second kills it.
+        The first Ctrl-C orders what runs to stop, the second kills it; so do SIGTERM and a terminal
+        that goes away.
+
+        Errors: StoreError when no process can be started.
         """
         session = _Session(self, context(self.preload), deque(works), events)
-        with listen(signal.SIGINT) as asked:
+        with listen(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as asked:
             try:
                 while session.busy:
                     session.step(asked)
@@ -198,10 +209,12 @@ class _Session:
             try:
                 process.start()
                 break
-            except (ConnectionError, EOFError):  # the server died just now; a new one is started
+            except (ConnectionError, EOFError) as error:  # the server died just now
                 if not left:
-                    raise
-                time.sleep(_TICK)
+                    raise _unable(error) from error
+                time.sleep(_TICK)  # a new one is started
+            except OSError as error:
+                raise _unable(error) from error
         sender.close()
         self.running.append(_Child(work, process, answer))
         self.events.started(work)
@@ -235,18 +248,47 @@ class _Session:
                 each.end("interrupted", at_once=True)
 
 
+def _lives(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+    except OSError:
+        return False
+    return bool(pid)
+
+
 def context(preload: Sequence[str], *, start: bool = False) -> BaseContext:
     """Return the way processes are made here: forks of a server with the modules, else spawning.
 
-    `start` starts the server now; its first fork does so otherwise.
+    `start` starts the server now; its first fork does so otherwise. Errors: StoreError.
     """
+    _stand_firm()
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(list(preload))
     if start:
-        forkserver.ensure_running()
+        try:
+            forkserver.ensure_running()
+        except OSError as error:
+            raise _unable(error) from error
     return found
+
+
+def _unable(error: Exception) -> StoreError:
+    """Return the error of a system that has no room for one more process."""
+    return StoreError(
+        f"no process can be started: {getattr(error, 'strerror', None) or error}. "
+        "Try jobs=1, `ulimit -n 1024`, or TMPDIR=/tmp."
+    )
+
+
+def _stand_firm() -> None:
+    """Open what is closed of stdin, stdout and stderr: a pipe must not get one of their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
 
 
 def _last_words(code: int) -> str:

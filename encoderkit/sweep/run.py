@@ -68,7 +68,8 @@ def run_cell(
             if before is not None and (before.done or known not in (None, before.started)):
                 return before.state
             if stop is None:
-                stop = held.enter_context(asked.listen(signal.SIGINT, signal.SIGTERM, patience=1))
+                orders = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+                stop = held.enter_context(asked.listen(*orders, patience=1))
             return _Run(cell, directory, watch, stop).run()
     except OSError as error:
         raise StoreError(
@@ -160,14 +161,15 @@ class _Run:
         self._log(f"started: {self.cell.reproduce}")
         try:
             outcome = self._train()
-        except KeyboardInterrupt:
-            self._end(record.INTERRUPTED, "stopped at once")
         except SystemExit as error:
             self._fail(f"the run called exit({error.code!r})")
         except EncoderkitError as error:
             self._fail(str(error))
-        except Exception as error:
-            self._fail(f"{type(error).__name__}: {error}")
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self.stop():  # and no part's own
+                self._end(record.INTERRUPTED, "stopped at once")
+            else:
+                self._fail(f"{type(error).__name__}: {error}".removesuffix(": "))
         else:
             self._take(outcome)
             self._end(outcome.state, outcome.reason)
@@ -187,7 +189,7 @@ class _Run:
         self.record.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.record.slots = slots.filled(model.slots, registry())
         record.save(self.record, self.directory)
-        watch = Obedient(self.watch or Watch(), self.stop)
+        watch = Obedient(self.watch or Watch(), self.stop, self._log)
         return fit(
             model,
             task,

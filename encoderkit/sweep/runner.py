@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encoderkit.errors import StoreError
-from encoderkit.sweep import record, store
+from encoderkit.sweep import lock, record, store
 from encoderkit.sweep.best import Best, Standing
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.plan import Plan
@@ -26,6 +26,7 @@ from encoderkit.sweep.run import (
 )
 
 PRELOAD = ("encoderkit.sweep.warm",)
+_CLOSED = {"died": "killed", "orphaned": "killed", "raised": "error"}  # states, by cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,19 @@ class Observer:
     def tick(self, view: View) -> None:
         """Some time has passed, about a tenth of a second."""
 
+    def stop(self) -> bool:
+        """Return whether to stop what runs, in order; asked as often as `tick` is called."""
+        return False
+
     def finish(self, view: View, interrupted: bool) -> None:
         """Nothing runs any more."""
 
 
 def warm_up() -> None:
-    """Start the warm server, which imports torch while the caller does something else."""
+    """Start the warm server, which imports torch while the caller does something else.
+
+    Errors: StoreError.
+    """
     context(PRELOAD, start=True)
 
 
@@ -109,7 +117,7 @@ def run_sweep(
     an earlier start are run again only with `retry_failed`. With `fail_fast` the first failure
     stops the others in order.
 
-    Errors: StoreError when the directory cannot be written.
+    Errors: StoreError when the directory cannot be written, or when another sweep runs there.
     """
     plan.save()
     return run_cells(plan, observer, fail_fast=fail_fast, retry_failed=retry_failed)
@@ -124,14 +132,15 @@ def run_cells(
 ) -> int:
     """Run what is not done of a plan that is saved, or of a share of it, as `run_sweep` does.
 
-    Errors: StoreError when the directory cannot be written.
+    Errors: StoreError when the directory cannot be written, or no process be started.
     """
     sweep = _Sweep(plan, observer or Observer(), fail_fast, retry_failed)
     memory = None if plan.sweep.memory is None else int(plan.sweep.memory * 2**30)
     pool = Pool(jobs=sweep.jobs, timeout=plan.sweep.timeout, memory=memory, preload=PRELOAD)
-    interrupted = pool.run(sweep.works(), sweep)
+    with lock.attend(plan.directory):
+        interrupted = pool.run(sweep.works(), sweep) or sweep.stopped
     sweep.finish(interrupted)
-    if sweep.enough() and not interrupted:
+    if sweep.too_many and not interrupted:
         return 1
     return exit_code(sweep.states.values(), interrupted)
 
@@ -174,6 +183,8 @@ class _Sweep(Events):
         self.fail_fast, self.retry_failed = fail_fast, retry_failed
         self.tries: dict[str, int] = {}
         self.known: dict[str, str] = {}  # when the failure started that a cell is run again for
+        self.orphans: set[str] = set()
+        self.stopped = False
         self.plan = plan
         self.observer = observer
         self.jobs = plan.sweep.jobs or max(1, cores() // plan.threads)
@@ -233,6 +244,9 @@ class _Sweep(Events):
         if found.state == record.RUNNING:  # another runner has taken it up since its process died
             self.observer.held(cell, self.view())
             return work
+        if ending.cause == "orphaned" and cell.id not in self.orphans:
+            self.orphans.add(cell.id)  # once; a part that ends the server does so again
+            return work
         tries = self.tries[cell.id] = self.tries.get(cell.id, 0) + 1
         again = found.state in record.FAILURES and tries <= self.plan.sweep.retries
         ended = self._ended(cell, found, ending.seconds, skipped=False)
@@ -244,11 +258,17 @@ class _Sweep(Events):
         self.observer.ended(ended, self.view())
         return None
 
-    def enough(self) -> bool:
-        """Tell whether a cell has failed that must not; earlier starts do not count."""
+    @property
+    def too_many(self) -> bool:
+        """Whether a cell has failed that must not; earlier starts do not count."""
         return self.fail_fast and any(
             state in record.FAILURES for name, state in self.states.items() if name in self.tries
         )
+
+    def enough(self) -> bool:
+        """Tell whether a cell has failed that must not, or the observer wants an end."""
+        self.stopped = self.stopped or self.observer.stop()
+        return self.stopped or self.too_many
 
     def tick(self) -> None:
         """Pass it on."""
@@ -267,7 +287,7 @@ class _Sweep(Events):
             cells=len(self.plan.cells),
             skipped=self._skipped,
             done=done,
-            failed=len(self.states) - done,
+            failed=sum(state in record.FAILURES for state in self.states.values()),
             running=self._running,
             waiting=left - self._running,
             jobs=self.jobs,
@@ -282,7 +302,7 @@ class _Sweep(Events):
         root = self.plan.directory
         try:
             if ending.value is None:
-                state = {"died": "killed", "raised": "error"}.get(ending.cause, ending.cause)
+                state = _CLOSED.get(ending.cause, ending.cause)
                 close_for(cell, root, state, self._reason(ending))
             return record.load(root / cell.name)
         except (OSError, StoreError) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encoderkit.errors import StoreError
-from encoderkit.sweep import record, store
+from encoderkit.sweep import lock, record, store
 from encoderkit.sweep.best import Best, Standing
 from encoderkit.sweep.record import Record
 from encoderkit.sweep.run import LOG_FILE
@@ -72,6 +72,7 @@ class Status:
     failures: list[Failure]
     notes: list[str]
     command: str
+    attended: bool  # a runner is there, though no cell may run at the moment
 
     @property
     def over(self) -> bool:
@@ -133,6 +134,7 @@ def status(directory: Path | None = None) -> Status:
         failures=[_failure(cell) for cell in failed],
         notes=notes,
         command=str(plan.get("command", "")) if plan else "",
+        attended=lock.attended(where),
     )
 
 

@@ -60,7 +60,7 @@ def records(directory: Path, planned: Collection[str] = ()) -> Found:
 
 
 def read(place: Path) -> Record:
-    """Read one cell's record; a running one that no process holds any more reads as killed.
+    """Read one cell's record; a running one that no process holds any more reads as interrupted.
 
     Errors: StoreError as in `record.load`.
     """
@@ -70,7 +70,7 @@ def read(place: Path) -> Record:
     except OSError as error:
         raise StoreError(f"{place}: nobody can say whether it runs: {error}") from error
     if gone:
-        found.state = "killed"
+        found.state = record.INTERRUPTED
         found.reason = GONE
     return found
 

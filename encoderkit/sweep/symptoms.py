@@ -35,7 +35,7 @@ class Cure(enum.Enum):
     NONE = "leaves it"
     MOVE = "moves it into .doctor/"
     RESTORE = "puts it back as checkpoint"
-    CLOSE = "closes the record as killed"
+    CLOSE = "closes the record as interrupted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,9 @@ class Watch:
         """Return why the run should stop now, or nothing; asked between (micro-)batches."""
         return ""
 
+    def started(self, step: int) -> None:
+        """Take note of where the run starts: at step 0, or behind its checkpoint."""
+
     def progress(self, step: int, loss: float, tokens_per_second: float) -> None:
         """Take note of a finished step, counted from 1, with its training loss."""
 
@@ -159,6 +162,7 @@ class Loop:
         if found is None:
             torch.manual_seed(key(self.task.seed, "train"))
         self.keeper.begin(found)
+        self.watch.started(self.at.step)
 
     def run_to_end(self) -> Outcome:
         """Step, evaluate and save until the budget is spent or something ends the run."""
