@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -22,10 +23,14 @@ _TAIL = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
 def unheard() -> Iterator[None]:
     """Let the work go on when what it prints cannot be written: a closed pipe, a full disk."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Patient(before[0]), _Patient(before[1])
+    sys.stdout, sys.stderr = out, err = _Patient(before[0]), _Patient(before[1])
     try:
         yield
     finally:
+        out.flush()
+        if out.lost and out.lost.errno != errno.EPIPE:  # a reader who leaves wants no more
+            err.write(f"what is printed cannot be written, and is lost: {out.lost.strerror}\n")
+        err.flush()
         sys.stdout, sys.stderr = before
 
 
@@ -34,6 +39,7 @@ class _Patient:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
         """Write it where that is possible, and return its length."""
@@ -47,7 +53,8 @@ class _Patient:
     def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
-        except OSError:
+        except OSError as error:
+            self.lost = self.lost or error
             with suppress(OSError):  # what is pending would fail once more at the end
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 

@@ -288,7 +288,7 @@ def _stand_firm() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
 
 
 def _last_words(code: int) -> str:

@@ -32,8 +32,11 @@ RUNNING = Status(
     failures=[Failure("norm=a", 1, "error", "ValueError: \x1b[31mno\nmore", "runs/s/x/log.txt")],
     notes=["one"],
     command="encoderkit sweep norm=a,b",
+    attended=True,
 )
-STOPPED = dataclasses.replace(RUNNING, running=0, waiting=5, remaining=None, active=[])
+STOPPED = dataclasses.replace(
+    RUNNING, running=0, waiting=5, remaining=None, active=[], attended=False
+)
 OVER = dataclasses.replace(STOPPED, waiting=0, done=10, failed=0, failures=[])
 LINE = (
     "runs/s: 4 done, 1 running, 1 failed, 4 waiting of 10; 12,346 tokens/s a run; about 61 s left"
@@ -69,6 +72,14 @@ def test_everything_is_said_at_once(shown, capsys):
         r"failed: norm=a seed=1: error: ValueError: \x1b[31mno (runs/s/x/log.txt)",
         "note: one",
     ]
+
+
+def test_a_runner_between_two_cells_is_no_reason_to_start_another(shown, capsys):
+    shown(dataclasses.replace(STOPPED, attended=True))
+    assert main(["status", "runs/s"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("note: one\na runner is at work: it starts, or is between two cells\n")
+    assert "to go on" not in out
 
 
 def test_a_sweep_that_stopped_says_how_to_go_on(shown, capsys):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -39,6 +40,30 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert lock.is_free(tmp_path)
     with lock.hold(tmp_path, 0) as mine:
         assert mine
+
+
+def test_what_a_holder_forks_holds_nothing(tmp_path: Path) -> None:
+    with lock.hold(tmp_path, 0):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(20)
+            os._exit(0)
+    try:
+        end = time.monotonic() + 10
+        while not lock.is_free(tmp_path):  # until the fork has come to itself
+            assert time.monotonic() < end
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_who_attends_is_seen_and_in_nobodys_way(tmp_path: Path) -> None:
+    assert not lock.attended(tmp_path) and not lock.attended(tmp_path / "none")
+    with lock.attend(tmp_path), lock.attend(tmp_path), lock.attend(tmp_path / "none"):
+        assert lock.attended(tmp_path)
+        with lock.attend(tmp_path):
+            assert lock.attended(tmp_path)
+    assert not lock.attended(tmp_path)
 
 
 def test_a_lock_file_that_was_removed_or_replaced_is_still_held(tmp_path: Path) -> None:

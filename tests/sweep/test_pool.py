@@ -206,7 +206,7 @@ def test_a_killed_server_leaves_no_work_behind(make: Make, tmp_path: Path) -> No
 
     notes = Kill()
     Pool(jobs=1).run([make("ignore", tmp_path / "sign"), make("double", 4)], notes)
-    assert notes.endings["ignore"].cause == "died" and gone(notes.child)
+    assert notes.endings["ignore"].cause == "orphaned" and gone(notes.child)
     assert notes.endings["double"].value == 8
 
 

@@ -234,9 +234,11 @@ def test_a_record_that_was_closed_stays_as_it_is(cell: Cell, tmp_path: Path) -> 
     assert (tmp_path / cell.name / "record.json").read_bytes() == before
 
 
-def test_a_running_record_of_a_dead_process_reads_as_killed(cell: Cell, tmp_path: Path) -> None:
+def test_a_running_record_of_a_dead_process_reads_as_interrupted(
+    cell: Cell, tmp_path: Path
+) -> None:
     place = tmp_path / cell.name
     place.mkdir()
     record.save(run.opening(cell), place)
-    assert store.read(place).state == "killed"
+    assert store.read(place).state == "interrupted"
     assert run.finished(cell, tmp_path) is None

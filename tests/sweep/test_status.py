@@ -69,8 +69,11 @@ def test_a_sweep_that_runs(sweep: Plan) -> None:
     # Eight cells of 10 s, half of one, the whole of another; two at once.
     assert found.remaining == pytest.approx((80 + 5 + 10) / 2)
     gone = status(sweep.directory)  # nobody holds them any more
-    assert numbers(gone) == (4, 0, 2, 8) and gone.remaining is None
-    assert gone.failures[0].state == "killed" and gone.failures[0].reason == store.GONE
+    assert numbers(gone) == (4, 0, 0, 10) and gone.remaining is None
+    assert gone.variants[label]["interrupted"] == 1 and gone.failures == []
+    assert not gone.attended
+    with lock.attend(sweep.directory):
+        assert status(sweep.directory).attended
 
 
 def test_nothing_has_ended_yet(sweep: Plan) -> None:

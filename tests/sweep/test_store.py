@@ -45,13 +45,13 @@ def test_planned_cells_without_a_record_are_no_strays(tmp_path: Path) -> None:
     assert len(store.records(tmp_path).malformed) == 3
 
 
-def test_a_running_record_that_nobody_holds_was_killed(tmp_path: Path) -> None:
+def test_a_running_record_that_nobody_holds_was_interrupted(tmp_path: Path) -> None:
     place = put(tmp_path, "a", state="running")
     with lock.hold(place, 0):
         assert store.read(place).state == "running"
     found = store.read(place)
     assert (found.state, found.reason) == (
-        "killed",
+        "interrupted",
         "its process is gone, and left no other word",
     )
     assert record.load(place).state == "running"  # reading writes nothing
