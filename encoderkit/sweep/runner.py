@@ -240,12 +240,15 @@ class _Sweep(Events):
         cell = self._by_name[work.name]
         self._running -= 1
         self._spent.append(ending.seconds)
+        anew = ending.cause == "orphaned" and cell.id not in self.orphans
+        if anew:  # once; a part that ends the server does so again
+            self.orphans.add(cell.id)
+            ending = replace(ending, cause=record.INTERRUPTED)
         found = self._settle(cell, ending)
         if found.state == record.RUNNING:  # another runner has taken it up since its process died
             self.observer.held(cell, self.view())
             return work
-        if ending.cause == "orphaned" and cell.id not in self.orphans:
-            self.orphans.add(cell.id)  # once; a part that ends the server does so again
+        if anew:
             return work
         tries = self.tries[cell.id] = self.tries.get(cell.id, 0) + 1
         again = found.state in record.FAILURES and tries <= self.plan.sweep.retries
