@@ -84,6 +84,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {p.parent.name: p.read_bytes() for p in root.glob("*/metrics.jsonl")}
 
 
+@pytest.mark.hazard("ray-project/ray#12347")
 def test_a_runner_killed_three_times_loses_nothing(
     tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:

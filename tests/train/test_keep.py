@@ -40,6 +40,7 @@ def test_the_null_keeper_has_nothing() -> None:
     assert vars(keeper) == {}
 
 
+@pytest.mark.hazard("own: a directory that cannot be written")
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file/run cannot be written: Not a directory"):
