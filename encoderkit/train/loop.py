@@ -275,9 +275,9 @@ class Loop:
         if self.saved == (self.at.step, self.at.evaluated):
             return
         content = self._content()
-        self.keeper.save(*content)
-        if self.run.keep == "all":
+        if self.run.keep == "all":  # first: a run goes on behind the other one
             self.keeper.copy(str(self.at.step), *content)
+        self.keeper.save(*content)
         self.saved = (self.at.step, self.at.evaluated)
 
     def _content(self) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:

@@ -448,6 +448,40 @@ def test_all_checkpoints_are_kept(trained: Trained, tmp_path: Path) -> None:
     assert third is not None and third.about["progress"]["step"] == 3
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#688")
+@pytest.mark.parametrize("keep", ["all", "best"])
+def test_a_run_killed_between_two_checkpoints_keeps_all_that_was_asked_for(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    real, left = checkpoint.save, [1000]
+
+    def save(*given: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        real(*given)
+
+    def kept(place: Path) -> dict[str, bytes]:
+        paths = place.glob("checkpoint*/weights.safetensors")
+        return {path.parent.name: path.read_bytes() for path in paths}
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    run = {"keep": keep, "checkpoint_every": 3}
+    trained(tmp_path / "whole", run=run)
+    saves = 1000 - left[0]
+    assert saves >= 4
+    for n in range(saves):
+        left[0] = n
+        with pytest.raises(Killed):
+            trained(tmp_path / str(n), run=run)
+        left[0] = 1000
+        trained(tmp_path / str(n), run=run)
+        assert kept(tmp_path / str(n)) == kept(tmp_path / "whole"), n
+
+
 def test_no_checkpoint_is_kept_of_a_run_that_is_done(
     trained: Trained, stop_at: Any, tmp_path: Path
 ) -> None:
