@@ -194,7 +194,12 @@ def test_odd_values_reach_their_runs_and_come_back(command, stranger, capsys):
         program, *again = shlex.split(found["reproduce"])
         assert program == "encoderkit"
         assert main([*again, "sweep.dir=runs/s", "--quiet"]) == 0
-    assert {p: p.read_bytes() for p in Path("runs").rglob("*") if p.is_file()} == before
+    planned = json.loads(Path("runs/s/sweep.json").read_text())
+    program, *again = shlex.split(planned["command"])
+    assert program == "encoderkit" and main([*again, "--quiet"]) == 0
+    found = {p: p.read_bytes() for p in Path("runs").rglob("*") if p.is_file()}
+    changed = {path.name for path in before if found.pop(path) != before[path]}
+    assert changed <= {"sweep.json"} and not found
 
 
 def test_a_process_ends_with_its_launcher(tmp_path):
