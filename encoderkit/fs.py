@@ -64,8 +64,19 @@ def replace_directory(path: Path, files: Mapping[str, bytes]) -> None:
     recover_directory(path)
 
 
+def remove_directory(path: Path) -> None:
+    """Remove directory `path` so that a crash at any moment leaves it whole or not at all.
+
+    Errors: OSError.
+    """
+    recover_directory(path)
+    if path.exists():
+        os.replace(path, _beside(path, "new"))
+        shutil.rmtree(_beside(path, "new"))
+
+
 def recover_directory(path: Path) -> None:
-    """Finish or undo a `replace_directory` that was cut short, and clear away what it left."""
+    """Finish or undo what was cut short, replacing or removing, and clear away what it left."""
     old = _beside(path, "old")
     if old.exists() and not path.exists():
         os.replace(old, path)

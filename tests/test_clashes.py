@@ -26,6 +26,7 @@ def two(install):
     install("Pkg.B", ("norm", "foo"), ("norm", "only_b"), gain=3)
 
 
+@pytest.mark.hazard("PyCQA/flake8#1090")
 @pytest.mark.usefixtures("two")
 def test_each_of_two_is_chosen_by_its_package():
     for choice, gain in [("pkg-a/foo", 2), ("pkg-b/foo", 3), ("only_a", 2), ("only_b", 3)]:
@@ -189,6 +190,7 @@ def test_a_qualified_name_that_is_not_needed_leads_to_the_plain_one(install):
         configure("norm=pkg-a/foo")
 
 
+@pytest.mark.hazard("PyCQA/flake8#1090")
 def test_one_entry_point_name_in_two_packages(install):
     install("pkg-a", ("norm", "of_a"), point="same")
     install("pkg-b", ("norm", "of_b"), point="same", __init__="API_VERSION = 0\n")

@@ -17,6 +17,7 @@ def test_write_replaces_and_leaves_no_other_file(tmp_path):
     assert os.listdir(tmp_path) == ["record.json"]
 
 
+@pytest.mark.hazard("openhab/openhab-core#2989")
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failing_disk_keeps_the_old_file(tmp_path, monkeypatch, call):
     path = tmp_path / "record.json"

@@ -115,6 +115,7 @@ def raising():
     raise RuntimeError("no parts today")
 
 
+@pytest.mark.hazard("llm#1351", "own: a misspelt hook", "pytest-dev/pluggy#402")
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -182,6 +183,7 @@ class Rude(BaseException):
 ERRORS = [ImportError("no such thing"), SyntaxError("bad"), SystemExit(3), Rude(), RecursionError()]
 
 
+@pytest.mark.hazard("llm#1280")
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_plugin_that_fails_at_import_is_left_out(error):
     class Point:
@@ -266,6 +268,7 @@ STAGES = [
 ]
 
 
+@pytest.mark.hazard("llm#1280")
 @pytest.mark.parametrize(("stage", "code", "cause"), STAGES)
 def test_a_bad_package_hurts_only_itself(install, capsys, stage, code, cause):
     install("pkg-bad", __init__=code)
@@ -289,6 +292,7 @@ def test_a_bad_package_hurts_only_itself(install, capsys, stage, code, cause):
     assert (line in str(caught.value)) == (not sure)
 
 
+@pytest.mark.hazard("llm#1280")
 @pytest.mark.parametrize(
     "words",
     [

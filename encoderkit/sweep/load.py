@@ -56,7 +56,8 @@ def load(directory: Path | str, which: str = "") -> EncoderModel:
         known = sorted(path.name for path in directory.glob(f"{checkpoint.DIRECTORY}*"))
         found = f"There are {', '.join(known)}." if known else "Train it first, with run.keep=last."
         raise CheckpointError(f"{directory}: the run has no {place.name}. {found}")
-    model.load_state_dict(held.weights)
+    with checkpoint.of_this_model():
+        checkpoint.restore(model, held)
     return model.eval()
 
 

@@ -138,24 +138,31 @@ def _checkpoint(place: Path, found: Record) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint, and what is left of replacing it."""
     standing = _standing(place)
     if standing.exists():
-        cause = ""
-        try:
-            if (owner := manifest.verify(standing).get("identity")) != found.id:
-                cause = f"it is of run {owner}"
-        except CheckpointError as error:
-            cause = str(error).partition(" Remove ")[0].removeprefix(f"{standing}/").rstrip(".")
-        if cause:
+        if cause := _unfit(standing, found):
             means = "its results stand, its weights are lost" if found.done else _ANEW
             yield Finding("damaged", standing, f"a checkpoint that does not load: {cause}", means)
         elif standing.name == OLD:
             what = "the checkpoint, set aside while a new one was to take its place"
             yield Finding("half-written", standing, what, "the run goes on from it", Cure.RESTORE)
+    for each in sorted(place.glob(f"{_KEPT}*")):
+        if cause := _unfit(each, found):
+            what = f"a checkpoint that was kept, and does not load: {cause}"
+            yield Finding("damaged", each, what, "no run goes on from it")
     for name, what in (
         (NEW, "a checkpoint whose writing was cut short"),
         (OLD, "a checkpoint that a newer one has replaced"),
     ):
         if (place / name).exists() and place / name != standing:
             yield Finding("half-written", place / name, what, "nobody reads it")
+
+
+def _unfit(path: Path, found: Record) -> str:
+    """Return in words why a checkpoint does not load as one of this run, or nothing."""
+    try:
+        owner = manifest.verify(path).get("identity")
+    except CheckpointError as error:
+        return str(error).partition(" Remove ")[0].removeprefix(f"{path}/").rstrip(".")
+    return "" if owner == found.id else f"it is of run {owner}"
 
 
 def _damage(place: Path, found: Record, about: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from encoderkit import fs
 from encoderkit.errors import CheckpointError, StoreError
 from encoderkit.train import checkpoint
 from encoderkit.train.checkpoint import Checkpoint
@@ -106,8 +106,7 @@ class DirectoryKeeper(Keeper):
     def drop(self) -> None:
         """Remove the checkpoint."""
         with _writing(self.checkpoint):
-            if self.checkpoint.exists():
-                shutil.rmtree(self.checkpoint)
+            fs.remove_directory(self.checkpoint)
 
     def close(self) -> None:
         """Close metrics.jsonl."""

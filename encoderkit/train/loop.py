@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from encoderkit.config.schema import RunOptions, TrainOptions
 from encoderkit.data import Task
-from encoderkit.errors import CheckpointError
 from encoderkit.nn.init import key
-from encoderkit.train.checkpoint import Checkpoint
+from encoderkit.train.checkpoint import Checkpoint, of_this_model, restore, sorted_out
 from encoderkit.train.device import (
     environment,
     pick_device,
@@ -147,7 +146,7 @@ class Loop:
         """Take up the checkpoint that fits `about`, or start from step 0."""
         self.about = about
         found = self.keeper.load()
-        try:
+        with of_this_model():
             if found and (differs := _differs(found.about, about)):
                 step = found.about["progress"]["step"]
                 self.notes.append(
@@ -156,9 +155,6 @@ class Loop:
                 found = None
             if found:
                 self._restore(found)
-        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
-            words = " ".join(str(error).split())
-            raise CheckpointError(f"the checkpoint is of another model: {words}") from error
         if found is None:
             torch.manual_seed(key(self.task.seed, "train"))
         self.keeper.begin(found)
@@ -275,14 +271,14 @@ class Loop:
         if self.saved == (self.at.step, self.at.evaluated):
             return
         content = self._content()
-        self.keeper.save(*content)
-        if self.run.keep == "all":
+        if self.run.keep == "all":  # first: a run goes on behind the other one
             self.keeper.copy(str(self.at.step), *content)
+        self.keeper.save(*content)
         self.saved = (self.at.step, self.at.evaluated)
 
     def _content(self) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
         """Return what a checkpoint holds: weights, state, and how far the run is."""
-        weights, extra = _sorted_out(self.model.state_dict())
+        weights, extra = sorted_out(self.model)
         state = {
             "optimizer": self.optimizer.state_dict(),
             "random": random_state(self.device),
@@ -291,18 +287,12 @@ class Loop:
         return weights, state, self.about | {"progress": asdict(self.at)}
 
     def _restore(self, found: Checkpoint) -> None:
-        self.model.load_state_dict(found.weights | found.state["extra"])
+        restore(self.model, found)
         self.optimizer.load_state_dict(found.state["optimizer"])
         set_random_state(found.state["random"], self.device)
         self.at = Progress(**found.about["progress"])
         self.ledger.ran = self.at.ran
         self.saved = (self.at.step, self.at.evaluated)
-
-
-def _sorted_out(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a state dict, and what else modules keep in it."""
-    weights = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    return weights, {name: value for name, value in state.items() if name not in weights}
 
 
 def _differs(found: dict[str, Any], now: dict[str, Any]) -> str:

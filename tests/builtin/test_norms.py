@@ -213,6 +213,7 @@ def test_none_is_the_identity() -> None:
     assert NoNorm(None, make_site(d_model=8))(x, make_ctx([3])) is x
 
 
+@pytest.mark.hazard("own: a bad batch poisons running statistics")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_bad_batch_does_not_stay_in_the_running_statistics(bad: float) -> None:
     norm = BatchNorm(BatchNormOptions(), make_site(d_model=3)).train()

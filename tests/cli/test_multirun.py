@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 import encoderkit
 from encoderkit.cli import main, multirun
@@ -113,6 +115,9 @@ def start(*words, **options):
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.hazard(
+    "hydra-ecosystem/hydra#2551", "hydra-ecosystem/hydra#861", "own: exit(0) ends a sweep"
+)
 @every_launcher
 def test_what_goes_wrong_in_one_cell_is_its_own(launcher, stranger):
     Path("go").touch()
@@ -153,6 +158,7 @@ def test_what_goes_wrong_in_one_cell_is_its_own(launcher, stranger):
     assert curves("runs/s").items() <= curves("runs/m").items()
 
 
+@pytest.mark.hazard("ray-project/ray#12347")
 @every_launcher
 def test_an_interrupted_one_goes_on(launcher, stranger):
     steps = ["train=smoke", "train.steps=30", "train.warmup=1", "model.n_layers=1"]
@@ -180,6 +186,36 @@ def test_an_interrupted_one_goes_on(launcher, stranger):
     assert records("runs/m") == before
     assert main(["sweep", "--quiet", *words, "sweep.name=s"]) == 0
     assert curves("runs/s") == curves("runs/m")
+
+
+ODD = ["a,b", "a|b&c d", 'it\'s "$HOME"', "../ü=1", "x" * 300]
+
+
+@pytest.mark.hazard("hydra-ecosystem/hydra#771", "hydra-ecosystem/hydra#126")
+@pytest.mark.parametrize("command", [["sweep", "jobs=2"], ["train", "-m"]])
+def test_odd_values_reach_their_runs_and_come_back(command, stranger, capsys):
+    Path("go").touch()
+    quoted = ",".join("'" + value.replace("'", "\\'") + "'" for value in ODD)
+    words = ["norm=ends", f"norm.end={quoted}", *SMALL]
+    assert main([*command, *words, "sweep.name=s"]) == 0
+    left = {}
+    for path in Path("runs/s").glob("*/record.json"):
+        found = json.loads(path.read_text())
+        end = yaml.safe_load((path.parent / "config.yaml").read_text())["norm"]["end"]
+        assert found["state"] == "ok" and len(path.parent.name) <= 80
+        left[end] = found
+    assert left.keys() == set(ODD)
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    for found in left.values():
+        program, *again = shlex.split(found["reproduce"])
+        assert program == "encoderkit"
+        assert main([*again, "sweep.dir=runs/s", "--quiet"]) == 0
+    planned = json.loads(Path("runs/s/sweep.json").read_text())
+    program, *again = shlex.split(planned["command"])
+    assert program == "encoderkit" and main([*again, "--quiet"]) == 0
+    found = {p: p.read_bytes() for p in Path("runs").rglob("*") if p.is_file()}
+    changed = {path.name for path in before if found.pop(path) != before[path]}
+    assert changed <= {"sweep.json"} and not found
 
 
 def test_a_process_ends_with_its_launcher(tmp_path):

@@ -12,6 +12,7 @@ HEADERS = ["variant", "n", "loss"]
 ROWS = [["norm=layernorm placement=pre", "3", "1.2345"], ["x" * 90, "3", ""]]
 
 
+@pytest.mark.hazard("own: a name is only a name")
 def test_no_text_is_taken_for_markup() -> None:
     out = Console(width=100, file=io.StringIO(), record=True)
     made = table(["[red]loss[/red]", "n"], [["[bold]a[/bold]", "[/]"]], "lr")

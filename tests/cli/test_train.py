@@ -117,6 +117,7 @@ def test_a_run_that_turns_nan_says_so(capsys):
     assert capsys.readouterr().out.startswith("nonfinite (")
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#3259")
 @pytest.mark.parametrize("command", ["train", "train -m", "sweep"])
 def test_an_experiment_runs_no_code(command, capsys, tmp_path, monkeypatch):
     (tmp_path / "c" / "experiment").mkdir(parents=True)

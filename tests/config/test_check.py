@@ -43,6 +43,7 @@ def test_every_fault_is_reported():
         assert part in text
 
 
+@pytest.mark.hazard("omry/omegaconf#565", "hydra-ecosystem/hydra#3259")
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -101,6 +102,22 @@ def test_faults_of_form(changes, expected):
 )
 def test_values_that_do_not_fit_together(group, values, expected):
     assert expected in words(**{group: tree()[group] | values})
+
+
+@pytest.mark.hazard("own: nonsense values")
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("model.n_layers", 0, "model.n_layers=0: must be at least 1"),
+        ("ffn.dropout", float("nan"), "ffn.dropout=nan: must be a finite number"),
+        ("model.n_heads", True, "model.n_heads=true: must be an integer"),
+        ("model.d_model", 8.0, "model.d_model=8.0: must be an integer"),
+    ],
+)
+def test_nonsense_is_refused_in_every_form(name, value, expected):
+    for request in ({name: value}, f"{name}={show(value)}"):
+        with pytest.raises(ConfigError, match=expected):
+            configure(request)
 
 
 def test_final_norm_takes_a_bool():

@@ -48,6 +48,7 @@ def test_interpolation(composer):
     assert composer.configure(["model.d_ff=${model.d_model}"]).model.d_ff == 64
 
 
+@pytest.mark.hazard("omry/omegaconf#565")
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -111,6 +112,7 @@ def test_one_key_is_given_once(composer):
         points_of(composer, ["norm=rmsnorm", "norm=layernorm,batchnorm"])
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#126")
 @pytest.mark.parametrize(
     "text", ["a=b", "ü", "3", "~/x (1)", "a'b", "a\\", "a\\'b", "#,[{", "a\nb"]
 )
@@ -118,6 +120,17 @@ def test_one_key_is_given_once(composer):
 def test_texts_are_taken_as_typed(composer, key, text):
     text = text.replace("/", "") if key == "name" else text
     assert getattr(composer.configure([f"sweep.{key}={text}"]).sweep, key) == text
+
+
+@pytest.mark.hazard("omry/omegaconf#1131")
+@pytest.mark.parametrize(
+    "words", [["seed_init=${seed}", "seed=???"], ["norm.eps=${train.lr}", "train.lr=???"]]
+)
+def test_what_is_missing_is_not_hidden_by_what_refers_to_it(composer, words):
+    with pytest.raises(ConfigError) as caught:
+        composer.configure(words)
+    assert words[1].partition("=")[0] in {fault.where for fault in caught.value.faults}
+    assert "is missing and must be given" in str(caught.value)
 
 
 def test_an_interpolation_that_fails_hides_no_other_fault(composer):

@@ -372,6 +372,7 @@ def test_a_baseline_that_differs_in_five_things_at_once_says_so(tmp_path: Path) 
     ]
 
 
+@pytest.mark.hazard("omry/omegaconf#1131")
 def test_an_experiment_that_leaves_a_value_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment" / "open.yaml"

@@ -190,6 +190,7 @@ class Owner(Drawn):
     owns_init = True
 
 
+@pytest.mark.hazard("own: a part that draws shifts later layers")
 def test_what_a_part_draws_itself_is_kept_and_reaches_no_other(
     stranger: Callable[..., Any],
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_largest_floats_have_a_mean_and_a_spread() -> None:
     assert gap is not None and math.isnan(gap.mean)
 
 
+@pytest.mark.hazard("hudson-infinity/nyssa-bench#10")
 def test_paired_uses_the_seeds_that_both_have() -> None:
     found = stats.paired({0: 1.0, 1: 2.0, 2: 4.0, 7: 100.0}, {2: 1.0, 1: 1.0, 0: 0.5, 9: 50.0})
     # Differences .5, 1, 3: mean 1.5, sd sqrt(1.75).

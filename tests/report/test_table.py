@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,7 @@ def test_a_baseline_may_be_asked_for_by_a_name_that_was_merged(tmp_path: Path) -
     assert table.compare(tmp_path, baseline="ffn=swiglu").baseline == "ffn=glu"
 
 
+@pytest.mark.hazard("mlflow/mlflow#25640", "tradingstrategy-ai/trade-executor#1624")
 def test_failures_are_states_and_never_numbers(tmp_path: Path) -> None:
     put(tmp_path, "norm=a", 0, 1.0)
     put(tmp_path, "norm=a", 1, None, state="nonfinite")
@@ -104,6 +106,22 @@ def test_failures_are_states_and_never_numbers(tmp_path: Path) -> None:
     assert (a.n, a.mean, a.sd) == (1, 1.0, None)
     assert a.states == {"error": 1, "interrupted": 1, "nonfinite": 1, "ok": 1}
     assert b.difference is None  # no seed in common that has a number
+
+
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#2636", "mlflow/mlflow#25640")
+@pytest.mark.parametrize("bad", [0, 2], ids=["first", "last"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_is_neither_best_nor_in_the_mean(
+    tmp_path: Path, bad: int, value: float
+) -> None:
+    for seed, loss in enumerate([1.0, 2.0, 3.0]):
+        one = {"loss": value, "state": "nonfinite"} if seed == bad else {"loss": loss}
+        put(tmp_path, "norm=a", seed, **one)
+        put(tmp_path, "norm=b", seed, loss)
+    rows = by_label(table.compare(tmp_path))
+    a, b = rows["norm=a"], rows["norm=b"]
+    assert (a.n, a.states, a.mean) == (2, {"nonfinite": 1, "ok": 2}, 2.5 if bad == 0 else 1.5)
+    assert b.difference is not None and (b.difference.pairs, b.difference.mean) == (2, 0.0)
 
 
 def test_a_stalled_run_counts_as_the_trivial_loss_at_most(tmp_path: Path) -> None:
@@ -128,6 +146,7 @@ def test_another_metric_than_the_loss_is_not_capped(tmp_path: Path) -> None:
     assert (row.metric, row.mean, row.capped) == ("accuracy", 0.1, 0)
 
 
+@pytest.mark.hazard("hudson-infinity/nyssa-bench#10")
 @pytest.mark.parametrize(
     ("change", "mark"),
     [
@@ -146,6 +165,7 @@ def test_other_data_or_budgets_are_marked_and_not_subtracted(
     assert any("never averaged or subtracted" in note for note in found.notes)
 
 
+@pytest.mark.hazard("hudson-infinity/nyssa-bench#10")
 @pytest.mark.parametrize(
     "change",
     [
@@ -184,6 +204,7 @@ def test_what_the_plan_does_not_know_is_named_and_left_out(tmp_path: Path) -> No
     assert found.notes == [f"left out, not in the plan: norm=a ({old.id})"]
 
 
+@pytest.mark.hazard("tradingstrategy-ai/trade-executor#1624", "mlflow/mlflow#1956")
 def test_cells_that_have_not_run_and_broken_records_are_named(tmp_path: Path) -> None:
     made = put(tmp_path, "norm=a", 0, 1.0)
     gone = put(tmp_path, "norm=b", 0, 1.0)
@@ -247,6 +268,7 @@ def test_the_newest_sweep_is_taken_when_none_is_named(
     assert table.compare().directory == Path("runs/one")
 
 
+@pytest.mark.hazard("elementary-data/elementary#1964")
 def test_json_is_strict_and_holds_every_number(tmp_path: Path) -> None:
     for seed in (0, 1):
         put(tmp_path, "norm=a", seed, 1.0)
@@ -259,9 +281,20 @@ def test_json_is_strict_and_holds_every_number(tmp_path: Path) -> None:
     assert found["rows"][1]["difference"]["pairs"] == 2
 
 
+@pytest.mark.hazard("own: floats survive")
+@pytest.mark.parametrize("value", [0.1 + 0.2, 5e-324, -5e-324, sys.float_info.max])
+def test_json_and_csv_lose_no_digit(tmp_path: Path, value: float) -> None:
+    put(tmp_path, "norm=a", 0, value)
+    found = table.compare(tmp_path)
+    (row,) = json.loads(table.to_json(found))["rows"]
+    (line,) = csv.DictReader(io.StringIO(table.to_csv(found)))
+    assert repr(row["mean"]) == line["mean"] == repr(value)
+
+
 HOSTILE = ["=1+1", "+cmd", "-2", "@SUM(A1)", "\tx"]
 
 
+@pytest.mark.hazard("own: a name is only a name")
 @pytest.mark.parametrize("label", HOSTILE)
 def test_csv_holds_no_formula(tmp_path: Path, label: str) -> None:
     put(tmp_path, label, 0, -1.5)

@@ -30,6 +30,7 @@ def test_a_sweep_is_named_by_what_it_varies_alone() -> None:
     assert name != axes.digest(["norm=a,b", "ffn=gelu"])
 
 
+@pytest.mark.hazard("own: a name is only a name")
 @pytest.mark.parametrize(
     ("label", "slug"),
     [
@@ -46,6 +47,7 @@ def test_a_slug_is_only_a_name(label: str, slug: str) -> None:
     assert axes.slug(label, 0) == slug
 
 
+@pytest.mark.hazard("own: a name is only a name", "hydra-ecosystem/hydra#771")
 @given(st.text(max_size=300), st.integers(0, 2**63))
 def test_every_slug_is_short_and_safe(label: str, seed: int) -> None:
     found = axes.slug(label, seed)

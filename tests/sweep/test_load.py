@@ -61,6 +61,7 @@ def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
         recorded(tmp_path)
 
 
+@pytest.mark.hazard("mlflow/mlflow#1956")
 def test_a_copy_is_not_the_run(cell: Cell, tmp_path: Path) -> None:
     copy = tmp_path / f"copy-{'0' * 12}"
     shutil.copytree(tmp_path / cell.name, copy)
@@ -87,3 +88,12 @@ def test_a_run_without_a_checkpoint_has_no_model(cell: Cell, tmp_path: Path) -> 
     shutil.rmtree(tmp_path / cell.name / "checkpoint")
     with pytest.raises(CheckpointError, match="the run has no checkpoint. Train it first"):
         load(tmp_path / cell.name)
+
+
+def test_weights_of_another_model_are_refused(cell: Cell, tmp_path: Path) -> None:
+    path = tmp_path / cell.name / "config.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree["model"]["d_model"] = 32
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(CheckpointError, match="is of another model: .*size mismatch"):
+        load(path.parent)

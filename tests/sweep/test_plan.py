@@ -42,6 +42,7 @@ def test_a_cell_says_how_to_run_it_alone() -> None:
     assert again.id == cell.id
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#126")
 def test_the_command_is_quoted_for_a_shell(tmp_path: Path) -> None:
     spaced = tmp_path / "my conf"
     spaced.mkdir()
@@ -147,6 +148,7 @@ def test_a_plan_is_written(tmp_path: Path) -> None:
     assert [cell["id"] for cell in content["cells"]] == [cell.id for cell in found.cells]
 
 
+@pytest.mark.hazard("own: a directory that cannot be written")
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = plan([*SMALL, f"sweep.dir={tmp_path}/file/x"])

@@ -35,6 +35,7 @@ def place(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.hazard("own: floats survive", "own: a name is only a name")
 def test_a_record_survives_the_disk(place: Path) -> None:
     whole = sample(
         state="ok",
@@ -49,6 +50,7 @@ def test_a_record_survives_the_disk(place: Path) -> None:
     assert str(found.metrics["minus"]) == "-0.0"
 
 
+@pytest.mark.hazard("elementary-data/elementary#1964", "mlflow/mlflow#25640")
 def test_what_json_cannot_say_becomes_null(place: Path) -> None:
     metrics = {"loss": math.nan, "up": math.inf, "down": -math.inf}
     record.save(sample(state="nonfinite", metrics=metrics), place)
@@ -68,6 +70,7 @@ def test_the_fields_of_schema_1_are_these() -> None:
     ]
 
 
+@pytest.mark.hazard("honeycombio/beeline-python#223")
 def test_stamps_are_utc() -> None:
     stamp = datetime.fromisoformat(record.now())
     assert stamp.utcoffset() == timedelta(0)
@@ -138,6 +141,7 @@ def test_an_unknown_state_is_refused(place: Path) -> None:
         record.load(place)
 
 
+@pytest.mark.hazard("mlflow/mlflow#1956")
 def test_a_copied_record_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "norm-rmsnorm-seed0-ba9876543210"
     copy.mkdir()

@@ -73,6 +73,7 @@ def test_a_run_leaves_its_whole_directory(
     assert f"started: {cell.reproduce}\n" in log and log.endswith(" ok\n")
 
 
+@pytest.mark.hazard("own: finished results are immutable")
 def test_a_done_cell_is_not_touched(cell: Cell, tmp_path: Path) -> None:
     run_cell(cell, tmp_path)
     place = tmp_path / cell.name
@@ -138,6 +139,7 @@ def test_a_part_that_changes_the_current_directory_changes_no_more(
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
+@pytest.mark.hazard("own: exit(0) ends a sweep")
 @pytest.mark.parametrize("code", [0, 3, None, "words"])
 def test_a_run_that_exits_has_failed(
     cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any
@@ -202,6 +204,7 @@ def test_a_cell_that_another_process_holds_is_left_alone(
     assert not (tmp_path / cell.name / "record.json").exists()
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#861")
 def test_a_part_that_has_changed_since_the_plan_is_refused(cell: Cell, tmp_path: Path) -> None:
     other = dataclasses.replace(cell, id="0" * 12)
     assert run_cell(other, tmp_path) == "error"
@@ -209,6 +212,7 @@ def test_a_part_that_has_changed_since_the_plan_is_refused(cell: Cell, tmp_path:
     assert f"planned as {'0' * 12}, and now it would be {cell.id}" in reason
 
 
+@pytest.mark.hazard("own: a directory that cannot be written")
 def test_files_that_cannot_be_written_are_an_error(cell: Cell, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="the run's files cannot be written: Not a directory"):
@@ -234,6 +238,7 @@ def test_a_record_that_was_closed_stays_as_it_is(cell: Cell, tmp_path: Path) -> 
     assert (tmp_path / cell.name / "record.json").read_bytes() == before
 
 
+@pytest.mark.hazard("kubeflow/katib#845")
 def test_a_running_record_of_a_dead_process_reads_as_interrupted(
     cell: Cell, tmp_path: Path
 ) -> None:

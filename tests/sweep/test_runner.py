@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -43,6 +44,15 @@ def crash_once(cell, root, known, *, stop):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return run_cell(cell, root, stop=stop, known=known)
+
+def fail(cell, root, known, *, stop):
+    from encoderkit.train import loop
+    if cell.label == "norm=none":
+        loop.fit = broken
+    return run_cell(cell, root, stop=stop, known=known)
+
+def broken(*arguments, **names):
+    raise ValueError("as it must")
 
 def hoard(cell, root, known, *, stop):
     import torch
@@ -113,6 +123,7 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.hazard("own: finished results are immutable")
 def test_a_sweep_runs_every_cell_once_and_is_compared(tmp_path: Path) -> None:
     made, notes = two(tmp_path, "seeds=2"), Notes()
     assert run_sweep(made, notes) == 0
@@ -145,6 +156,7 @@ def test_the_numbers_do_not_depend_on_the_process(tmp_path: Path) -> None:
         assert (tmp_path / "here" / cell.name / "metrics.jsonl").read_bytes() == apart
 
 
+@pytest.mark.hazard("joblib/joblib#812")
 def test_a_killed_cell_is_recorded_and_the_others_go_on(
     tmp_path: Path, works: Callable[[str], None]
 ) -> None:
@@ -165,6 +177,29 @@ def test_a_killed_cell_is_recorded_and_the_others_go_on(
     assert list(states(made).values()) == ["ok", "ok"]
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#2551")
+def test_each_error_stands_in_its_own_record_and_log_while_others_wait(
+    tmp_path: Path, works: Callable[[str], None]
+) -> None:
+    made = two(tmp_path, "seeds=2")
+    made = replace(made, sweep=replace(made.sweep, jobs=1))
+
+    class Reads(Notes):
+        def ended(self, ended: Ended, view: View) -> None:
+            super().ended(ended, view)
+            if ended.state == "error":
+                text = ended.log.read_text()
+                assert "Traceback" in text and text.endswith("error: ValueError: as it must\n")
+                found = record.load(ended.log.parent)
+                assert (found.state, found.reason) == ("error", ended.reason)
+
+    notes = Reads()
+    works("fail")
+    assert run_sweep(made, notes) == 1
+    assert [ended.state for ended in notes.endings] == ["ok", "error"] * 2
+    assert [view.waiting for view in notes.views] == [3, 2, 1, 0]
+
+
 def test_a_cell_that_fails_is_tried_as_often_as_asked(
     tmp_path: Path, works: Callable[[str], None]
 ) -> None:
@@ -180,6 +215,7 @@ def test_a_cell_that_fails_is_tried_as_often_as_asked(
     assert len(more.again_cells) == 2 and len(more.started_cells) == 4
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#2824")
 def test_the_first_failure_may_stop_the_others(
     tmp_path: Path, works: Callable[[str], None]
 ) -> None:
@@ -205,6 +241,18 @@ def test_a_cell_that_allocates_too_much_fails_alone(
     assert "memory" in (made.directory / made.cells[1].name / "log.txt").read_text()
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#861")
+def test_a_process_that_is_spawned_knows_the_plugins(
+    tmp_path: Path, install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("other-norms", ("norm", "half"), gain=0.5)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    made = plan([*SMALL, "norm=half", f"sweep.dir={tmp_path}/s"])
+    assert run_sweep(made) == 0
+    found = record.load(made.directory / made.cells[0].name)
+    assert found.parts["norm"]["distribution"] == "other-norms"
+
+
 def test_a_cell_that_takes_too_long_is_recorded(tmp_path: Path) -> None:
     made = two(tmp_path, "train.steps=1000000", "sweep.timeout=2.5")
     assert run_sweep(made) == 1
@@ -213,6 +261,7 @@ def test_a_cell_that_takes_too_long_is_recorded(tmp_path: Path) -> None:
         assert (found.state, found.reason) == ("timeout", "longer than sweep.timeout=2.5 seconds")
 
 
+@pytest.mark.hazard("ray-project/ray#12347")
 def test_ctrl_c_ends_in_order_and_the_next_start_goes_on(tmp_path: Path) -> None:
     request = ["train.steps=300", "run.checkpoint_every=0", "norm=rmsnorm", "jobs=1", "seeds=2"]
     made = plan([*small_but(*request), *request, f"sweep.dir={tmp_path}/s"])
@@ -267,6 +316,7 @@ def test_a_lost_record_is_a_failure_and_no_end_of_the_sweep(
     assert all("No space left on device" in ended.reason for ended in notes.endings)
 
 
+@pytest.mark.hazard("own: a directory that cannot be written")
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s").touch()
     with pytest.raises(StoreError, match="no results can be written there"):

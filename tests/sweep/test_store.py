@@ -21,6 +21,7 @@ def put(root: Path, name: str, **changes: Any) -> Path:
     return place
 
 
+@pytest.mark.hazard("mlflow/mlflow#1956")
 def test_records_are_read_and_strays_are_named(tmp_path: Path) -> None:
     put(tmp_path, "b", state="ok")
     put(tmp_path, "a", state="error")
@@ -45,6 +46,7 @@ def test_planned_cells_without_a_record_are_no_strays(tmp_path: Path) -> None:
     assert len(store.records(tmp_path).malformed) == 3
 
 
+@pytest.mark.hazard("kubeflow/katib#845")
 def test_a_running_record_that_nobody_holds_was_interrupted(tmp_path: Path) -> None:
     place = put(tmp_path, "a", state="running")
     with lock.hold(place, 0):
@@ -57,6 +59,7 @@ def test_a_running_record_that_nobody_holds_was_interrupted(tmp_path: Path) -> N
     assert record.load(place).state == "running"  # reading writes nothing
 
 
+@pytest.mark.hazard("mlflow/mlflow#1956")
 def test_of_a_run_and_its_copy_the_run_counts(tmp_path: Path) -> None:
     place = put(tmp_path, "b", state="ok", label="run")
     shutil.copytree(place, tmp_path / f"a-copy-of-{place.name}")

@@ -154,6 +154,25 @@ def test_the_checkpoint_of_another_run_is_named(sweep: Plan) -> None:
     assert f"it is of run {identity(two.name)}" in only(one).what
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#21431")
+def test_checkpoints_that_were_kept_are_looked_at_too(sweep: Plan) -> None:
+    one, two = (sweep.directory / cell.name for cell in sweep.cells[:2])
+    shutil.copytree(one / "checkpoint", one / "checkpoint-best")
+    shutil.copytree(one / "checkpoint", one / "checkpoint-4")
+    assert symptoms(one, NOBODY) == []
+    weights = one / "checkpoint-4" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
+    found = only(one)
+    assert (found.kind, found.path, found.cure) == ("damaged", one / "checkpoint-4", Cure.MOVE)
+    assert "weights.safetensors is damaged: its SHA-256" in found.what
+    shutil.rmtree(one / "checkpoint-4")
+    shutil.copytree(two / "checkpoint", one / "checkpoint-4")
+    assert f"it is of run {identity(two.name)}" in only(one).what
+    shutil.rmtree(one / "checkpoint-4")
+    (one / "checkpoint-4").touch()
+    assert "Not a directory" in only(one).what
+
+
 def test_what_is_left_of_replacing_a_checkpoint(place: Path) -> None:
     whole, old, new = (
         place / name for name in ("checkpoint", ".checkpoint.old", ".checkpoint.new")

@@ -92,8 +92,8 @@ def bad(install: Callable[..., Path]) -> None:
     install("bad-norms", __init__=CATALOGUE, part=PARTS)
 
 
+@pytest.mark.hazard("own: exit(0) ends a sweep", "own: never-ending and all-consuming cells")
 def test_each_fails_alone_and_says_how(bad: None, tmp_path: Path) -> None:
-    """Hazards: "A job calling sys.exit(0) ends the sweep with success", "OOM-killed job"."""
     words = ["norm=leaves,quits,aborts,hoards,layernorm", "sweep.memory=3", "jobs=2"]
     made = plan([*drill.SMALL, *words, f"sweep.dir={tmp_path}/s"])
     assert run_sweep(made) == 1
@@ -114,6 +114,7 @@ def test_each_fails_alone_and_says_how(bad: None, tmp_path: Path) -> None:
     assert run_sweep(made) == 1 and drill.finished(made.directory) == before
 
 
+@pytest.mark.hazard("own: never-ending and all-consuming cells")
 def test_one_that_never_ends_is_ended(bad: None, tmp_path: Path) -> None:
     words = ["norm=stays", "sweep.timeout=1.5", f"sweep.dir={tmp_path}/s"]
     made = plan([*drill.SMALL, *words])

@@ -34,10 +34,10 @@ def backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: began - 3600 * (Backwards.looks + 1))
 
 
+@pytest.mark.hazard("honeycombio/beeline-python#223")
 def test_durations_and_order_do_not_follow_the_clock(
     backwards: None, make: Make, undisturbed: dict[str, Found]
 ) -> None:
-    """Hazards: "Durations wrong or negative at clock change"."""
     made = make(3)
     made.save()
     for cell in made.cells:  # in this process, whose clock is ours
@@ -63,6 +63,7 @@ class Times(Observer):
         self.seconds += [ended.seconds, view.seconds, view.remaining or 0.0]
 
 
+@pytest.mark.hazard("honeycombio/beeline-python#223")
 def test_a_sweep_that_goes_on_at_an_earlier_hour(
     backwards: None, make: Make, undisturbed: dict[str, Found]
 ) -> None:

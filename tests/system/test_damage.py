@@ -43,10 +43,10 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(safetensors.torch, "load", read)
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#21431")
 def test_every_one_of_300_flipped_bits_is_refused(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hazards: "Damaged file loads as wrong numbers"."""
     forbid_reading(monkeypatch)
     files = {path: path.read_bytes() for path in saved.iterdir()}
     draw = random.Random(0)
@@ -62,6 +62,7 @@ def test_every_one_of_300_flipped_bits_is_refused(
     assert checkpoint.load(saved) is not None
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#21431")
 def test_every_bit_of_the_manifest_counts(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_reading(monkeypatch)
     path = saved / "manifest.json"
@@ -72,11 +73,11 @@ def test_every_bit_of_the_manifest_counts(saved: Path, monkeypatch: pytest.Monke
             checkpoint.load(saved)
 
 
+@pytest.mark.hazard("pytorch/pytorch#170244")
 @pytest.mark.parametrize("name", ["manifest.json", "state.pt", "weights.safetensors"])
 def test_truncated_empty_and_foreign_files_are_refused(
     saved: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hazards: "Every kind of damage raises another exception"."""
     forbid_reading(monkeypatch)
     data = (saved / name).read_bytes()
     page = b"<!doctype html><title>404 Not Found</title>"
@@ -111,6 +112,7 @@ class Foreign:
         return Path.touch, (Path("executed"),)
 
 
+@pytest.mark.hazard("ecmwf/anemoi-core#1416")
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -124,7 +126,6 @@ class Foreign:
 def test_signed_files_of_another_form_are_refused_and_not_run(
     saved: Path, name: str, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hazards: "Loading a foreign checkpoint runs code"."""
     monkeypatch.chdir(saved)
     (saved / name).write_bytes(data)
     signed(saved)
@@ -185,6 +186,7 @@ def test_a_signed_checkpoint_of_something_else_is_an_error_in_words(make: Make) 
     assert "the checkpoint is of another model" in record.load(place.parent).reason
 
 
+@pytest.mark.hazard("own: finished results are immutable")
 def test_a_finished_cell_stays_finished_when_its_checkpoint_is_damaged(
     make: Make, undisturbed: dict[str, Found]
 ) -> None:

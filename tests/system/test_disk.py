@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,13 @@ import pytest
 from drill import Found, Make, Wire, full_at
 
 from encoderkit.errors import StoreError
+from encoderkit.report.table import compare
 from encoderkit.sweep import record, runner, store
 from encoderkit.sweep.cell import Cell
+from encoderkit.sweep.doctor import examine
 from encoderkit.sweep.run import run_cell
 from encoderkit.sweep.runner import run_sweep, states
+from encoderkit.sweep.status import status
 
 FULL = ("No space left on device", "its process is gone, and left no other word")
 
@@ -37,11 +42,11 @@ def state_on_a_disk_that_fails(cell: Cell, root: Path, act: drill.Act) -> str:
         return "raised"
 
 
+@pytest.mark.hazard("openhab/openhab-core#2989", "own: I/O that fails at the N-th call")
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 def test_a_disk_that_fails_at_the_nth_call(
     planned, calls: int, undisturbed: dict[str, Found], tmp_path: Path, for_good: bool
 ) -> None:
-    """Hazards: "Disk full empties the record and its backups", and "Survives I/O error"."""
     cell, ends = planned.cells[0], set()
     assert calls > 60
     for n in range(1, calls + 1):
@@ -67,6 +72,7 @@ def test_a_disk_that_fails_at_the_nth_call(
     assert ends == {"error", "ok", "raised"} - ({"error", "ok"} if for_good else set())
 
 
+@pytest.mark.hazard("openhab/openhab-core#2989")
 def test_cells_on_a_full_disk_say_so_and_go_on_later(
     make: Make, undisturbed: dict[str, Found], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +98,29 @@ def test_a_disk_with_no_room_for_a_record_still_has_its_words(
     found = record.load(plan.directory / plan.cells[0].name)
     assert found.state == "error"
     assert found.reason.startswith("StoreError: ") and "File too large" in found.reason
+
+
+@pytest.mark.hazard("own: a directory that cannot be written")
+def test_a_directory_that_may_only_be_read_is_read_and_stays(make: Make) -> None:
+    plan = make(2)
+    assert run_cell(plan.cells[0], plan.directory) == "ok"
+    plan.save()
+    kept = drill.finished(plan.directory)
+    assert kept
+
+    def refuse(n: int) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with Wire(refuse).laid() as wire:
+        assert [row.n for row in compare(plan.directory).rows] == [1]
+        assert (status(plan.directory).done, status(plan.directory).waiting) == (1, 1)
+        assert examine(plan.directory).findings == [] and wire.seen == []
+        with pytest.raises(StoreError, match=f"{plan.directory}: .*Permission denied"):
+            run_sweep(plan)
+        with pytest.raises(StoreError, match=f"{plan.cells[1].name}: .*Permission denied"):
+            run_cell(plan.cells[1], plan.directory)
+    assert drill.finished(plan.directory) == kept
+    assert run_sweep(plan) == 0 and kept.items() <= drill.finished(plan.directory).items()
 
 
 def test_a_disk_that_fails_under_the_plan_leaves_no_half_of_it(make: Make) -> None:

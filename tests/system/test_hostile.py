@@ -55,6 +55,7 @@ def endless() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.hazard("own: configuration bombs")
 @pytest.mark.parametrize("group", ["norm", "model", "task", "sweep", "seed", "bogus", "schema"])
 @pytest.mark.parametrize(
     ("value", "words"),
@@ -67,7 +68,6 @@ def endless() -> dict[str, Any]:
     ids=["bomb", "deep", "endless", "long"],
 )
 def test_a_mapping_that_explodes(group: str, value: Any, words: str) -> None:
-    """Hazards: "Config bombs"."""
     assert words in refused(lambda: configure({group: value}))
     assert words in refused(lambda: check({group: value}, registry()))
     assert words in refused(lambda: configure({"model": {"layers": [{"at": 0, "norm": value}]}}))
@@ -76,6 +76,7 @@ def test_a_mapping_that_explodes(group: str, value: Any, words: str) -> None:
 BIG = "x" * 10**6
 
 
+@pytest.mark.hazard("own: configuration bombs")
 @pytest.mark.parametrize(
     "request_",
     [
@@ -150,6 +151,7 @@ FILES = {
 }
 
 
+@pytest.mark.hazard("own: configuration bombs", "hydra-ecosystem/hydra#3259")
 @pytest.mark.parametrize("name", FILES)
 def test_a_hostile_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a preset, as an experiment, and as a preset that an experiment names."""
@@ -174,6 +176,7 @@ def test_a_hostile_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
+@pytest.mark.hazard("own: configuration bombs", "hydra-ecosystem/hydra#3259")
 @pytest.mark.parametrize("name", [name for name in FILES if name != "up"])
 def test_a_hostile_configuration_of_a_run(name: str, tmp_path: Path) -> None:
     text, words = FILES[name]
@@ -210,10 +213,10 @@ CALL = {
 }
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#3259", "hydra-ecosystem/hydra#3413")
 def test_a_target_in_every_place_where_a_mapping_may_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hazards: "`_target_` from an untrusted file runs code", "Nested `_target_`"."""
     monkeypatch.chdir(tmp_path)
     rule = {"at": 0, "norm": {"part": "rmsnorm", "eps": 1e-5}}
     whole = plain(configure({"model": {"layers": [rule], "embed_norm": {"part": "layernorm"}}}))
@@ -233,6 +236,7 @@ def test_a_target_in_every_place_where_a_mapping_may_stand(
 WORD = "{_target_: pathlib.Path.touch, _args_: [{_target_: pathlib.Path, _args_: [no]}]}"
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#3413")
 @pytest.mark.parametrize(
     "key",
     ["norm", "norm.eps", "model", "model.embed_norm", "model.layers.0", "task", "train.lr"]
@@ -248,6 +252,7 @@ def test_a_target_in_a_word(key: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#3413")
 @pytest.mark.parametrize("words", [["model.layers=[{at:0,norm:%s}]"], ["model.layers=[%s]"]])
 def test_a_target_in_a_rule(words: list[str], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from encoderkit.sweep.plan import plan
+from encoderkit.sweep.runner import run_sweep
+
 STEPS = 120
 REQUEST = [
     *[f"train.steps={STEPS}", "train.warmup=1", "train.eval_every=0", "train.judge_stall=false"],
@@ -79,11 +82,11 @@ def wait_until(root: Path, enough: int) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     root = tmp_path_factory.mktemp("undisturbed")
-    with start(root) as runner:
-        assert runner.wait(120) == 0
+    assert run_sweep(plan([*REQUEST, f"sweep.dir={root}"])) == 0
     return {p.parent.name: p.read_bytes() for p in root.glob("*/metrics.jsonl")}
 
 
+@pytest.mark.hazard("ray-project/ray#12347")
 def test_a_runner_killed_three_times_loses_nothing(
     tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:

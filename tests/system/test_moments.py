@@ -32,6 +32,9 @@ def test_the_moments_are_spread_over_all_of_a_life(calls: list[str]) -> None:
     assert calls.count("ask") >= 5 and calls.count("replace") >= 3 + 3 * 1
 
 
+@pytest.mark.hazard(
+    "joblib/joblib#812", "Lightning-AI/pytorch-lightning#688", "ray-project/ray#33706"
+)
 def test_a_cell_killed_at_any_of_twenty_moments_is_whole_when_asked_for_again(
     make: Make,
     calls: list[str],
@@ -39,7 +42,6 @@ def test_a_cell_killed_at_any_of_twenty_moments_is_whole_when_asked_for_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Hazards: "OOM-killed job takes the sweep down", "Checkpoint truncated by kill"."""
     plan = make(20)
     moments = {cell.id: n for cell, n in zip(plan.cells, spread(len(calls)), strict=True)}
     work = partial(drill.killed_at, moments, tmp_path)
@@ -85,10 +87,10 @@ def resumed(make: Make, undisturbed: dict[str, Found], name: str, *given: object
     assert max(drill.starts(plan.directory).values()) <= 2
 
 
+@pytest.mark.hazard("ray-project/ray#12347", "kubeflow/katib#845", "ray-project/ray#33706")
 def test_a_runner_killed_at_each_of_its_own_moments(
     make: Make, undisturbed: dict[str, Found], tmp_path: Path
 ) -> None:
-    """Hazards: "Interrupted sweep forgets pending runs", "Killed run stays RUNNING for ever"."""
     plan = make(2, "count")
     with Wire().laid() as wire:
         assert run_sweep(plan, drill.Touching(wire)) == 0
@@ -97,6 +99,7 @@ def test_a_runner_killed_at_each_of_its_own_moments(
         resumed(make, undisturbed, f"at{n}", n)
 
 
+@pytest.mark.hazard("ray-project/ray#33706")
 def test_a_runner_killed_at_ten_moments_of_its_cells(
     make: Make, calls: list[str], undisturbed: dict[str, Found], tmp_path: Path
 ) -> None:

@@ -43,14 +43,15 @@ def at_one_instant(made: Plan) -> list[int | None]:
     return [each.exitcode for each in runners]
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#2925")
 def test_nothing_runs_twice(make: Make, undisturbed: dict[str, Found]) -> None:
-    """Hazards: "Two sweeps started in one second share a directory"."""
     made = make(6)
     assert at_one_instant(made) == [0, 0]
     assert drill.found(made.directory) == {c.name: undisturbed[c.name] for c in made.cells}
     assert drill.starts(made.directory) == {cell.name: 1 for cell in made.cells}
 
 
+@pytest.mark.hazard("hydra-ecosystem/hydra#2925")
 def test_nor_does_what_fails(install: Callable[..., Path], tmp_path: Path) -> None:
     install("bad-norm", __init__=CATALOGUE, part=PART)
     words = ["norm=breaks,layernorm", "seeds=2", "jobs=2", f"sweep.dir={tmp_path}/s"]
@@ -99,6 +100,7 @@ def test_a_cell_that_another_runner_takes_up_is_looked_at_again(
     assert drill.found(made.directory) == {c.name: undisturbed[c.name] for c in made.cells}
 
 
+@pytest.mark.hazard("own: a directory that cannot be written")
 def test_a_place_that_cannot_be_made_is_an_error_for_both(make: Make) -> None:
     made = make(1)
     made.directory.touch()

@@ -114,7 +114,7 @@ def train(
     trivial: float = 1.6,
     **options: Any,
 ) -> tuple[Model, Outcome]:
-    model = model or make()
+    model = make() if model is None else model
     settings = TrainOptions(**{**OPTIONS, **options})
     where = RunOptions(**{"device": "cpu", "checkpoint_every": 2, **(run or {})})
     task = Count(None, 0)

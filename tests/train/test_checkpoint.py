@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
 from encoderkit.errors import CheckpointError, PluginError, StoreError
-from encoderkit.train.checkpoint import Checkpoint, load, save
+from encoderkit.train.checkpoint import (
+    Checkpoint,
+    load,
+    of_this_model,
+    restore,
+    save,
+    sorted_out,
+)
 
 FILES = ["manifest.json", "state.pt", "weights.safetensors"]
 
@@ -42,15 +50,48 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         assert sorted(os.listdir(directory)) == FILES
 
 
-def test_shared_and_strided_tensors_are_saved(tmp_path: Path) -> None:
-    tied = nn.Linear(3, 3)
-    model = nn.ModuleDict({"a": tied, "b": tied})
-    weights = model.state_dict() | {"turned": torch.arange(6).view(2, 3).T}
-    save(tmp_path / "c", Checkpoint(weights, {}, {}))
+class Tied(nn.Module):
+    """One weight by two names, and one of the same size that is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.own = (nn.Linear(3, 3, bias=False) for _ in range(3))
+        self.b.weight = self.a.weight
+
+
+@pytest.mark.hazard("safetensors/safetensors#98")
+def test_a_tied_tensor_is_saved_once_and_tied_again(tmp_path: Path) -> None:
+    model, other = Tied(), Tied()
+    weights, extra = sorted_out(model)
+    turned = torch.arange(6).view(2, 3).T
+    save(tmp_path / "c", Checkpoint(weights | {"turned": turned}, {"extra": extra}, {}))
+    on_disk = safetensors.torch.load((tmp_path / "c" / "weights.safetensors").read_bytes())
+    assert on_disk.keys() == {"a.weight", "own.weight", "turned"}
     found = load(tmp_path / "c")
-    assert found is not None and found.weights.keys() == weights.keys()
-    for name, value in weights.items():
-        assert torch.equal(found.weights[name], value)
+    assert found is not None and found.state == {"extra": {}}
+    assert torch.equal(found.weights.pop("turned"), turned)
+    assert found.weights.keys() == weights.keys()
+    restore(other, found)
+    assert other.a.weight is other.b.weight
+    for name, value in other.state_dict().items():
+        assert torch.equal(value, weights[name])
+
+
+@pytest.mark.hazard("pytorch/pytorch#62264")
+def test_two_values_of_a_tied_tensor_are_refused(tmp_path: Path) -> None:
+    model = Tied()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = {name: value.clone() for name, value in before.items()}
+    weights["b.weight"] += 1
+    save(tmp_path / "c", Checkpoint(weights, {"extra": {}}, {}))
+    found = load(tmp_path / "c")
+    assert found is not None
+    with (
+        pytest.raises(CheckpointError, match="a.weight and b.weight are one tensor"),
+        of_this_model(),
+    ):
+        restore(model, found)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 class Thing:
@@ -73,6 +114,7 @@ def test_later_changes_to_the_model_do_not_reach_what_was_saved(tmp_path: Path) 
     assert found is not None and found.weights["a"].unique().item() == 1
 
 
+@pytest.mark.hazard("pytorch/pytorch#170244")
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["gone", "empty", "half", "short", "long", "page", "folder"])
 def test_damage_is_refused_by_file_and_cause(tmp_path: Path, name: str, damage: str) -> None:
@@ -99,6 +141,7 @@ def test_damage_is_refused_by_file_and_cause(tmp_path: Path, name: str, damage: 
     assert str(caught.value).endswith(f"Remove {tmp_path / 'c'} to train from the start.")
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#21431")
 @pytest.mark.parametrize("name", FILES)
 def test_no_flipped_bit_goes_unseen(tmp_path: Path, name: str) -> None:
     save(tmp_path / "c", kept(1.0))
@@ -155,6 +198,7 @@ def count_calls(
     return seen
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#688")
 def test_a_crash_before_any_call_leaves_the_old_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +231,7 @@ def test_a_crash_before_any_call_leaves_the_old_or_the_new(
     assert set(found) == {1.0, 2.0} and found == sorted(found)
 
 
+@pytest.mark.hazard("openhab/openhab-core#2989")
 def test_a_disk_that_refuses_leaves_the_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +251,7 @@ def test_a_disk_that_refuses_leaves_the_old(
         assert step(directory) == 1.0 and os.listdir(tmp_path) == ["checkpoint"]
 
 
+@pytest.mark.hazard("ecmwf/anemoi-core#1416")
 def test_a_foreign_pickle_is_not_run(tmp_path: Path) -> None:
     save(tmp_path / "c", Checkpoint({}, {"x": Hostile()}, {}))
     with pytest.raises(CheckpointError, match="state.pt is damaged: it holds more than plain data"):

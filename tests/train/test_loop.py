@@ -108,6 +108,7 @@ def whole(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 # 7 steps of 3 micro-batches and 3 evaluations of 3 batches: 30 questions. Of the 20 rows a step
 # takes 6, so that two epochs end within a step.
+@pytest.mark.hazard("huggingface/accelerate#2016", "huggingface/transformers#39215")
 @pytest.mark.parametrize("asked", range(1, 31))
 def test_a_run_stopped_anywhere_ends_like_an_undisturbed_one(
     trained: Trained, stop_at: Any, whole: Any, tmp_path: Path, asked: int
@@ -198,6 +199,31 @@ def test_no_checkpoints_but_the_last(
     assert steps == [7, 3, 6, 7, 7]
 
 
+@pytest.mark.hazard("pytorch/pytorch#94575")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler looks there
+@pytest.mark.parametrize("whole_model", [True, False], ids=["whole", "a module in it"])
+def test_a_compiled_model_saves_the_same_keys_and_loads_both_ways(
+    trained: Trained, stand_in: Any, stop_at: Any, tmp_path: Path, whole_model: bool
+) -> None:
+    def compiled() -> Any:
+        model = stand_in()
+        if whole_model:
+            return torch.compile(model, backend="eager")
+        model.head = torch.compile(model.head, backend="eager", dynamic=True)
+        return model
+
+    trained(tmp_path / "whole")
+    for name, first, second in (
+        ("compiled first", compiled(), stand_in()),
+        ("eager first", stand_in(), compiled()),
+    ):
+        place = tmp_path / name
+        _, stopped = trained(place, stop_at(step=4), model=first)
+        assert stopped.state == "interrupted"
+        assert trained(place, model=second)[1].state == "ok"
+        assert everything(place) == everything(tmp_path / "whole")
+
+
 def test_another_identity_starts_anew(trained: Trained, tmp_path: Path) -> None:
     trained(tmp_path / "whole", identity="b")
     trained(tmp_path / "parts", identity="a", steps=3)
@@ -243,6 +269,7 @@ def poisoned(stand_in: Any, bad: float) -> Any:
     return model
 
 
+@pytest.mark.hazard("own: a bad batch poisons running statistics")
 @pytest.mark.parametrize(("precision", "bad"), [("fp32", math.nan), ("bf16", math.inf)])
 def test_a_loss_that_turns_nan_ends_the_run_in_words(
     trained: Trained, stand_in: Any, tmp_path: Path, precision: str, bad: float
@@ -326,8 +353,8 @@ TREE = {
     "model": {"d_model": 16, "n_layers": 2, "n_heads": 2},
     "norm": {"part": "batchnorm"},
     "placement": {"part": "pre"},
-    "ffn": {"part": "glu"},
-    "attention": {"part": "sdpa"},
+    "ffn": {"part": "glu", "dropout": 0.1},
+    "attention": {"part": "sdpa", "dropout": 0.1},
     "position": {"part": "learned", "max_len": 24},
     "init": {"part": "xavier"},
     "task": {"part": "sort", "eval_sequences": 100},
@@ -336,6 +363,7 @@ TREE = {
 }
 
 
+@pytest.mark.hazard("huggingface/transformers#39215")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_real_encoder_stopped_and_resumed_is_bit_equal(
     stop_at: Any, tmp_path: Path, precision: str
@@ -388,12 +416,62 @@ def test_the_best_checkpoint_is_kept_beside_the_last(trained: Trained, tmp_path:
     assert outcome.state == "ok"
 
 
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#2636")
+@pytest.mark.parametrize("bad", [0, 2], ids=["first", "last"])
+def test_a_nan_is_never_the_best(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
+) -> None:
+    losses = [1.0, 0.5, 0.7]
+    losses[bad] = math.nan
+    found = iter(losses)
+    monkeypatch.setattr(loop, "evaluate", lambda *_: {"loss": next(found)})
+    _, outcome = trained(tmp_path, steps=3, eval_every=1, run={"keep": "best"})
+    assert outcome.state == "nonfinite"
+    assert outcome.reason == f"val/loss became nan at step {bad + 1}"
+    best = checkpoint.load(tmp_path / "checkpoint-best")
+    assert (best and best.about["progress"]["best"]) == (None if bad == 0 else 0.5)
+
+
 def test_all_checkpoints_are_kept(trained: Trained, tmp_path: Path) -> None:
     trained(tmp_path, steps=7, run={"keep": "all", "checkpoint_every": 3})
     names = sorted(path.name for path in tmp_path.glob("checkpoint*"))
     assert names == ["checkpoint", "checkpoint-3", "checkpoint-6", "checkpoint-7"]
     third = checkpoint.load(tmp_path / "checkpoint-3")
     assert third is not None and third.about["progress"]["step"] == 3
+
+
+@pytest.mark.hazard("Lightning-AI/pytorch-lightning#688")
+@pytest.mark.parametrize("keep", ["all", "best"])
+def test_a_run_killed_between_two_checkpoints_keeps_all_that_was_asked_for(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    real, left = checkpoint.save, [1000]
+
+    def save(*given: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        real(*given)
+
+    def kept(place: Path) -> dict[str, bytes]:
+        paths = place.glob("checkpoint*/weights.safetensors")
+        return {path.parent.name: path.read_bytes() for path in paths}
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    run = {"keep": keep, "checkpoint_every": 3}
+    trained(tmp_path / "whole", run=run)
+    saves = 1000 - left[0]
+    assert saves >= 4
+    for n in range(saves):
+        left[0] = n
+        with pytest.raises(Killed):
+            trained(tmp_path / str(n), run=run)
+        left[0] = 1000
+        trained(tmp_path / str(n), run=run)
+        assert kept(tmp_path / str(n)) == kept(tmp_path / "whole"), n
 
 
 def test_no_checkpoint_is_kept_of_a_run_that_is_done(

@@ -21,6 +21,7 @@ def write(path: Path, values: list[float], offset: int = 0) -> int:
     return end
 
 
+@pytest.mark.hazard("own: floats survive")
 def test_floats_survive_bit_by_bit(tmp_path: Path) -> None:
     end = write(tmp_path / "m", VALUES)
     assert end == (tmp_path / "m").stat().st_size
@@ -28,6 +29,7 @@ def test_floats_survive_bit_by_bit(tmp_path: Path) -> None:
     assert [repr(value) for value in found] == [repr(value) for value in VALUES]
 
 
+@pytest.mark.hazard("elementary-data/elementary#1964")
 def test_what_is_not_finite_is_null_in_strict_json(tmp_path: Path) -> None:
     write(tmp_path / "m", [math.nan, math.inf, -math.inf])
     lines = (tmp_path / "m").read_text().splitlines()
