@@ -177,7 +177,7 @@ def _end_without(place: Path) -> None:
     """End this process, which a launcher made and may use again, some time after its launcher's.
 
     One that ended in order has removed `place`, and looks after its processes. Ctrl-C reaches the
-    whole terminal: between two cells it is the launching process's to hear.
+    whole terminal, and launchers pass it on: it is the launching process's to hear.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)

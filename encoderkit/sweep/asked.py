@@ -35,15 +35,14 @@ class Asked:
 def listen(*numbers: int, patience: int | None = None) -> Iterator[Asked]:
     """Take the signals as requests while the block runs; only a main thread can.
 
-    A SIGHUP that is ignored, as under nohup, stays so. After more than `patience` signals
+    A signal that is ignored, as SIGHUP under nohup, stays so. After more than `patience` signals
     KeyboardInterrupt is raised where the program stands.
     """
     asked = Asked(patience)
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    deaf = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    heard = [number for number in numbers if not (deaf and number == signal.SIGHUP)]
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, asked.hear) for number in heard}
     try:
         yield asked

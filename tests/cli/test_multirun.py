@@ -72,11 +72,12 @@ class Ends(Norm):
 """
 
 
-def installed(launcher, extra):
+def installed(launcher, extra, *more):
     reason = f'not installed: pip install "encoderkit[{extra}]"'
     package = f"hydra_plugins.hydra_{extra}_launcher"
     return pytest.param(
         launcher,
+        *more,
         marks=pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=reason),
     )
 
@@ -159,8 +160,16 @@ def test_what_goes_wrong_in_one_cell_is_its_own(launcher, stranger):
 
 
 @pytest.mark.hazard("ray-project/ray#12347")
-@every_launcher
-def test_an_interrupted_one_goes_on(launcher, stranger):
+@pytest.mark.parametrize(
+    "launcher,whom",
+    [
+        ("basic", "terminal"),
+        installed("joblib", "joblib", "terminal"),
+        installed("joblib", "joblib", "launching process"),
+        installed("submitit_local", "submitit", "terminal"),
+    ],
+)
+def test_an_interrupted_one_goes_on(launcher, whom, stranger):
     steps = ["train=smoke", "train.steps=30", "train.warmup=1", "model.n_layers=1"]
     words = ["norm=ends", "norm.end=well,fine", "seeds=2", "run.checkpoint_every=5", *steps]
     command = ["train", "-m", *words, "sweep.name=m", f"hydra/launcher={launcher}"]
@@ -169,9 +178,11 @@ def test_an_interrupted_one_goes_on(launcher, stranger):
         while not list(Path("runs").glob("m/*/checkpoint")):
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
+        (os.killpg if whom == "terminal" else os.kill)(process.pid, signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
+    stopped = {(record["state"], record["reason"]) for record in records("runs/m")}
+    assert stopped == {("interrupted", "asked to stop by SIGTERM")}
     assert "interrupted. To go on: encoderkit train -m norm=ends " in err
     Path("go").touch()
     with start(*command) as process:
@@ -232,10 +243,9 @@ def test_a_process_ends_with_its_launcher(tmp_path):
 
 
 def test_a_run_ends_with_the_launching_process(tmp_path):
-    leash = multirun.Leash(tmp_path / "gone", True)
-    with pytest.raises(KeyboardInterrupt):
-        leash.tick(None)
-    leash.tick(None)
+    with lock.hold(tmp_path, 0.0):
+        assert not multirun.Leash(tmp_path, True).stop()
+    assert multirun.Leash(tmp_path, True).stop() and multirun.Leash(tmp_path / "gone", True).stop()
     asked = plan(SMALL)
     with pytest.raises(KeyboardInterrupt):
         multirun._job(asked, tmp_path / "gone", os.getpid(), SAID, configure(*SMALL))

@@ -38,3 +38,13 @@ def test_other_threads_hear_nothing_and_work() -> None:
     thread.start()
     thread.join()
     assert found == [""] and signal.getsignal(signal.SIGINT) == before
+
+
+def test_what_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with listen(signal.SIGUSR1) as asked:
+            signal.raise_signal(signal.SIGUSR1)
+        assert asked.count == 0 and signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, before)
