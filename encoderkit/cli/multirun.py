@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoderkit.cli.dry_run import size
-from encoderkit.cli.sweep import line
+from encoderkit.cli.sweep import line, planning
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity
 from encoderkit.config.launch import check_launcher, multirun
@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Composer(registry(), arguments.config_dir) as composer:
         launcher = check_launcher(composer, hydras)
         spelled = composer.spelled(ours)
-    asked = plan(ours, config_dirs=arguments.config_dir, command=command)
+    with planning(arguments.quiet) as told:
+        asked = plan(ours, config_dirs=arguments.config_dir, command=command, told=told)
     _refuse(asked, launcher)
     asked.save()
     print(f"{size(asked)} in {asked.directory}", flush=True)
@@ -157,7 +158,7 @@ class Leash(Observer):
     def ended(self, ended: Ended, view: View) -> None:
         """Print the cell's line, in whatever process that is."""
         if not self._quiet and not ended.skipped:
-            print(line(ended), flush=True)
+            print(line(replace(ended, leads=False)), flush=True)  # of this process's one cell
 
     def finish(self, view: View, interrupted: bool) -> None:
         """Keep whether it was interrupted."""

@@ -6,6 +6,9 @@ import argparse
 import shlex
 import shutil
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from encoderkit.cli import dry_run
@@ -15,6 +18,8 @@ from encoderkit.errors import ConfigError, Fault
 from encoderkit.sweep.forecast import disk_notes
 from encoderkit.sweep.plan import notes, plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
+
+PATIENCE = 10.0  # seconds between two lines about a plan
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,14 +66,16 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             fault = Fault(f"--{idle[0]}", "belongs to --dry-run.", f"Type --dry-run --{idle[0]}.")
             raise ConfigError([fault])
-    else:
+    elif not arguments.dry_run:
         warm_up()
-    asked = plan(
-        arguments.overrides,
-        config_dirs=arguments.config_dir,
-        command=command,
-        skip_illegal=arguments.skip_illegal,
-    )
+    with planning(arguments.quiet) as told:
+        asked = plan(
+            arguments.overrides,
+            config_dirs=arguments.config_dir,
+            command=command,
+            skip_illegal=arguments.skip_illegal,
+            told=told,
+        )
     if arguments.dry_run:
         return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
@@ -89,6 +96,27 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         again(asked.directory)
     return code
+
+
+@contextmanager
+def planning(quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield what tells how far a plan is: on a terminal at once, else by a line now and then."""
+    moving, spoken = sys.stderr.isatty(), time.monotonic()
+
+    def told(done: int, points: int) -> None:
+        nonlocal spoken
+        text = f"planning: {done} of {points} checked"
+        if moving:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - spoken > PATIENCE:
+            print(text, file=sys.stderr, flush=True)
+            spoken = time.monotonic()
+
+    try:
+        yield (lambda done, points: None) if quiet else told
+    finally:
+        if moving and not quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 class Lines(Observer):

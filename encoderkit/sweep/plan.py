@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,13 +124,15 @@ def plan(
     config_dirs: Sequence[Path] = (),
     command: str = "",
     skip_illegal: bool = False,
+    told: Callable[[int, int], None] = lambda done, points: None,
 ) -> Plan:
     """Return the checked plan of a sweep; nothing is written.
 
     plan(["norm=layernorm,rmsnorm", "placement=pre,post"], seeds=3)
 
     Errors: ConfigError with all faults of all variants; those of some only name them. With
-    `skip_illegal` variants that have faults are left out, and named in the plan.
+    `skip_illegal` variants that have faults are left out, and named in the plan. `told` hears how
+    many of the points are checked.
     """
     words = list(overrides)
     if seeds is not None:
@@ -139,7 +141,8 @@ def plan(
         spanned = grid(composer, words)
         _refuse_runner_axes(spanned.axes)
         draft = Draft(composer, config_dirs, spanned.sweep)
-        for point in spanned.points:
+        for n, point in enumerate(spanned.points):
+            told(n, len(spanned.points))
             draft.add(point, axes.label(point, spanned.axes))
         if not skip_illegal or not draft.variants:
             draft.refuse()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from encoderkit.cli import main
-from encoderkit.cli.sweep import Live
+from encoderkit.cli.sweep import Live, planning
 from encoderkit.sweep.best import Best
+from encoderkit.sweep.plan import plan
 from encoderkit.sweep.runner import View
 
 SMALL = ["train=smoke", "train.steps=4", "train.warmup=1", "model.n_layers=1", "sweep.name=s"]
@@ -94,6 +96,28 @@ def test_the_moving_line_says_how_fast_and_what_leads(monkeypatch):
     out = io.StringIO()
     Live(out).tick(bare)
     assert out.getvalue() == "\r\x1b[K4 done, 2 running, 1 failed of 9 after 30 s"
+
+
+@pytest.mark.parametrize(
+    "terminal,quiet,patience,said",
+    [
+        (
+            True,
+            False,
+            9.0,
+            "\r\x1b[Kplanning: 0 of 2 checked\r\x1b[Kplanning: 1 of 2 checked\r\x1b[K",
+        ),
+        (True, True, 9.0, ""),
+        (False, False, 9.0, ""),
+        (False, False, 0.0, "planning: 0 of 2 checked\nplanning: 1 of 2 checked\n"),
+    ],
+)
+def test_a_long_plan_says_how_far_it_is(terminal, quiet, patience, said, capsys, monkeypatch):
+    monkeypatch.setattr("encoderkit.cli.sweep.PATIENCE", patience)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with planning(quiet) as told:
+        plan(["norm=none,rmsnorm", *SMALL], told=told)
+    assert capsys.readouterr().err == said
 
 
 def test_a_line_says_when_its_cell_leads(capsys):
