@@ -58,13 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     skip = ("seed=", "seeds=", "jobs=", "sweep.")
     points = [word for word in spelled if not word.startswith(skip)] + [f"seed={seeds}"]
     jobs = asked.sweep.jobs or max(1, cores() // asked.threads)
-    told = [word.format(jobs=jobs) for word in AT_ONCE.get(launcher, ())]
+    sized = [word.format(jobs=jobs) for word in AT_ONCE.get(launcher, ())]
     whole = replace(asked, directory=asked.directory.absolute())  # a part may change the directory
     # Hydra writes a multirun.yaml of its own, and an interrupted launcher writes to the end.
     with tempfile.TemporaryDirectory(prefix="encoderkit-", ignore_cleanup_errors=True) as scratch:
         place = Path(scratch)
         job = functools.partial(_job, whole, place, os.getpid(), arguments)
-        words, lost = [*told, *hydras, *points], None
+        words, lost = [*sized, *hydras, *points], None
         launching = _launching(place, asked)
         with lock.attend(asked.directory), launching as orders, suppress(KeyboardInterrupt):
             lost = multirun(words, arguments.config_dir, job, place)
