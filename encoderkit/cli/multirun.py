@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from encoderkit.cli.dry_run import size
-from encoderkit.cli.sweep import line, planning
+from encoderkit.cli.sweep import beforehand, line, planning
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity
 from encoderkit.config.launch import check_launcher, multirun
@@ -54,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse(asked, launcher)
     asked.save()
     print(f"{size(asked)} in {asked.directory}", flush=True)
+    for text in () if arguments.quiet else beforehand(asked):
+        print(f"note: {text}", flush=True)
     seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in asked.cells))
     skip = ("seed=", "seeds=", "jobs=", "sweep.")
     points = [word for word in spelled if not word.startswith(skip)] + [f"seed={seeds}"]
