@@ -126,13 +126,16 @@ REFUSED: dict[str, list[str]] = {
         "sweep.exclude=[nrom=rmsnorm]: no point has nrom. Correct it, or remove it.",
     ],
     "norm=layernorm,dyt norm.eps=1e-5": [
-        "norm=dyt: norm.eps=1e-5: there is no such option (dyt, encoderkit 0.1.0). It has alpha.",
+        "norm=dyt: norm.eps=1e-5: there is no such option (dyt, encoderkit 0.1.0). It has alpha."
+        " Type sweep.optional=[norm.eps] to set it only where it has an effect.",
     ],
     "norm=layernorm,dyt norm.eps=1e-5,1e-4": [
         "norm=dyt norm.eps=1e-5: norm.eps=1e-5: there is no such option (dyt, encoderkit "
-        "0.1.0). It has alpha.",
+        "0.1.0). It has alpha. Type sweep.optional=[norm.eps] to set it only where it has an "
+        "effect.",
         "norm=dyt norm.eps=0.0001: norm.eps=0.0001: there is no such option (dyt, "
-        "encoderkit 0.1.0). It has alpha.",
+        "encoderkit 0.1.0). It has alpha. Type sweep.optional=[norm.eps] to set it only where it "
+        "has an effect.",
     ],
     "norm=dyt,none norm.eps=1e-5 sweep.optional=[norm.eps]": [
         "sweep.optional=[norm.eps]: no variant has it. Remove it, and its values.",
