@@ -50,7 +50,8 @@ REFUSED: dict[str, list[str]] = {
         "norm.bias=false: there is no such option (rmsnorm, encoderkit 0.1.0). It has eps, offset.",
     ],
     "position=relative_key": [
-        "position=relative_key: must be one of none, sinusoidal, learned, rope, alibi, t5.",
+        "position=relative_key: must be one of none, sinusoidal, learned, rope, alibi, t5. "
+        "A preset of your own needs --config-dir DIR.",
     ],
     "placement=post placement.subln=true": [
         "placement.subln=true: there is no such option (post, encoderkit 0.1.0). It has none.",
@@ -271,6 +272,9 @@ REFUSED: dict[str, list[str]] = {
         "dropout_prob=0.1: there is no such key. There are norm, placement, ffn, attention,"
         " position, init, task, model, train, run, sweep, seed, seed_init, seed_data, "
         "seeds, jobs, match, budget, experiment.",
+    ],
+    "dropout=0.1": [
+        "dropout=0.1: there is no such key. Did you mean ffn.dropout=0.1 or attention.dropout=0.1?",
     ],
     "norm_scheme=post": [
         "norm_scheme=post: there is no such key. There are norm, placement, ffn, attention,"
