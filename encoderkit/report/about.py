@@ -44,7 +44,7 @@ class About:
         trained = ", ".join(text for text in (budget, _seeds(self.seeds)) if text)
         words = "; ".join(text for text in (trained, judged.strip()) if text)
         line = ": ".join(text for text in (self.task, words) if text)
-        some = "; ".join(f"{text} ({_few(labels)})" for text, labels in self.some.items())
+        some = "; ".join(f"{text} ({axes.some(labels, 3)})" for text, labels in self.some.items())
         fixed = [f"fixed: {' '.join(self.fixed)}"] * bool(self.fixed)
         return [line, *fixed, *([f"for some only: {some}"] * bool(some))]
 
@@ -86,12 +86,6 @@ def about(records: Sequence[Record], varied: Sequence[str]) -> About:
 def _task(each: Record) -> Any:
     part = each.parts.get("task")
     return part.get("part") if isinstance(part, dict) else None
-
-
-def _few(labels: Sequence[str]) -> str:
-    """Return three labels at most, and how many more there are."""
-    more = len(labels) - 3
-    return ", ".join(labels[:3]) + f" and {more} more" * (more > 0)
 
 
 def _seeds(seeds: Sequence[int]) -> str:
