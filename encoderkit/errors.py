@@ -52,16 +52,18 @@ def _printable(text: str) -> str:
 
 
 class ConfigError(EncoderkitError):
-    """All faults of one request."""
+    """All faults of one request, and below them a line of advice on the request as a whole."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[Fault], advice: str = "") -> None:
         self.faults = tuple(faults)
+        self.advice = advice
         lines = [str(fault) for fault in self.faults]
         head = f"{len(lines)} faults in this request:\n  " if len(lines) > 1 else ""
-        super().__init__(head + "\n  ".join(lines))
+        tail = f"\n{_printable(advice)}" if advice else ""
+        super().__init__(head + "\n  ".join(lines) + tail)
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Fault, ...]]]:
-        return type(self), (self.faults,)
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Fault, ...], str]]:
+        return type(self), (self.faults, self.advice)
 
 
 class PluginError(EncoderkitError):

@@ -17,9 +17,15 @@ def test_many_faults_are_counted_and_listed():
     assert str(error) == "2 faults in this request:\n  a=1: bad.\n  b=2: worse."
 
 
+def test_advice_on_the_whole_request_is_the_last_line():
+    error = ConfigError([Fault("a=1", "bad."), Fault("b=2", "worse.")], "Leave out\x1b both.")
+    assert str(error).endswith("\n  b=2: worse.\nLeave out\\x1b both.")
+
+
 def test_config_error_crosses_processes():
-    error = pickle.loads(pickle.dumps(ConfigError([Fault("a", "bad.")])))
+    error = pickle.loads(pickle.dumps(ConfigError([Fault("a", "bad.")], "Go.")))
     assert error.faults == (Fault("a", "bad."),)
+    assert str(error) == "a: bad.\nGo."
 
 
 def test_group_of_a_fault():

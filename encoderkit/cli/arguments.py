@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
+from encoderkit.cli.commands import COMMANDS
+from encoderkit.config.check import SEEDS, SHORT
 from encoderkit.config.presets import Presets
+from encoderkit.config.schema import SETTINGS
+from encoderkit.errors import nearest
 from encoderkit.plugins import registry, strict
 from encoderkit.registry import GROUPS
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help ends with the choices that are installed now."""
+    """A parser whose help ends with the choices that are installed now; it knows overrides."""
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; what is no option is refused with what to type in its place."""
+        found, rest = self.parse_known_intermixed_args(args, namespace)
+        if rest:
+            given = list(args or sys.argv[1:])
+            hints = dict.fromkeys(self._instead(word, given) for word in rest if word[0] == "-")
+            self.error(f"unrecognized arguments: {' '.join(rest)}\n{' '.join(hints)}".rstrip())
+        return found
+
+    def _instead(self, word: str, given: list[str]) -> str:
+        """Return what to type for a word that is no option here: an override, another command."""
+        name, equals, value = word.partition("=")
+        key = name.lstrip("-")
+        after = [*given[given.index(word) + 1 :], ""][0] if word in given else ""
+        value = value if equals else after if re.fullmatch(r"[^-=][^=]*", after) else "VALUE"
+        if key.partition(".")[0] in (*GROUPS, *SETTINGS, *SEEDS, *SHORT):
+            return f"An override has no dashes: write {key}={value}."
+        owners = [each for each in COMMANDS if _has(each, name)]
+        if owners:
+            return f"{name} belongs to {' and '.join(f'encoderkit {each}' for each in owners)}."
+        known = re.findall(r"--[\w-]+", self.format_usage())
+        return nearest(name, known) or "Overrides are KEY=VALUE, without dashes."
 
     def format_help(self) -> str:
         """Return argparse's help, then every group with its choices."""
@@ -20,6 +50,12 @@ class _Parser(argparse.ArgumentParser):
         rows = [f"  {group}={_names(presets, group)}" for group in GROUPS if presets.groups[group]]
         more = "Options of a part are set as KIND.OPTION=VALUE (norm.eps=1e-5): `encoderkit parts`."
         return super().format_help() + "\nchoices:\n" + "\n".join(rows) + f"\n\n{more}\n"
+
+
+def _has(command: str, option: str) -> bool:
+    """Tell whether a command has an option."""
+    made = importlib.import_module(f"encoderkit.cli.{command}").parser()
+    return option in re.findall(r"(?<![\w-])--?[\w-]+", made.format_usage())
 
 
 def _names(presets: Presets, group: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from encoderkit.errors import Fault
-from encoderkit.sweep import record
+from encoderkit.sweep import record, store
 from encoderkit.sweep.doctor import Examination, examine, repair
 from encoderkit.sweep.symptoms import Cure
 
@@ -17,10 +17,10 @@ def parser() -> argparse.ArgumentParser:
         prog="encoderkit doctor",
         description="List what is stray, half-written, damaged, foreign, moved or copied in the "
         "directory of a sweep. Exit code 0: all is well, or was repaired; 1: a fault is left.",
-        epilog="examples:\n  encoderkit doctor runs/card\n  encoderkit doctor runs/card --repair",
+        epilog="examples:\n  encoderkit doctor\n  encoderkit doctor runs/card --repair",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("dir", type=Path, help="results directory, such as runs/card")
+    made.add_argument("dir", nargs="?", type=Path, help="results directory; the newest sweep's")
     made.add_argument(
         "--repair",
         action="store_true",
@@ -34,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found, and return 1 when a fault is left."""
-    seen = repair(arguments.dir) if arguments.repair else examine(arguments.dir)
+    where = store.newest_sweep() if arguments.dir is None else arguments.dir
+    seen = repair(where) if arguments.repair else examine(where)
     if arguments.json:
         print(record.dump(seen.content()).decode(), end="")
     else:

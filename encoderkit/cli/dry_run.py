@@ -10,6 +10,9 @@ from encoderkit.sweep import record
 from encoderkit.sweep.forecast import Forecast, amount, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
+_MEMORY = "memory (at least)"
+_MOST = 4  # of what comes with a variant; JSON has all
+
 
 def show(asked: Plan, as_json: bool, trials: bool) -> int:
     """Print a plan, and return the exit code."""
@@ -37,14 +40,14 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
         )
         for cell in asked.cells
     ]
-    headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", "memory", "disk"]
-    show_table(headers, rows, right="llrrrrrr", droppable=("memory", "disk", "FLOPs a token"))
+    headers = ["id", "variant", "seed", "parameters", "FLOPs a token", "seconds", _MEMORY, "disk"]
+    show_table(headers, rows, right="llrrrrrr", droppable=(_MEMORY, "disk", "FLOPs a token"))
     disk = f"{amount(total['disk_bytes'])} of checkpoints"
     print(f"\n{size(asked)} in {asked.directory}, baseline {asked.baseline}: {_sum(total)}; {disk}")
     for each in asked.variants:
         if each.label != asked.baseline:
             print("\n".join(_against(each)))
-    for line in (*notes(asked), *disk_notes(asked.directory, asked.cells)):
+    for line in (*notes(asked, confounded=False), *disk_notes(asked.directory, asked.cells)):
         print(f"note: {line}")
     return 0
 
@@ -94,7 +97,9 @@ def _against(outline: Outline) -> list[str]:
     lines = [f"{outline.label}: differs in {', '.join(stands.factors) or 'nothing'}"]
     lines[0] += f"; {', '.join(off)} of the stack"
     if stands.comes_with:
-        lines.append(f"  comes with it: {'; '.join(stands.comes_with)}")
+        more = len(stands.comes_with) - _MOST
+        tail = f"; and {more} more" * (more > 0)
+        lines.append(f"  comes with it: {'; '.join(stands.comes_with[:_MOST])}{tail}")
     if stands.confounded:
         lines.append(f"  confounded by: {'; '.join(stands.confounded)}")
     return lines

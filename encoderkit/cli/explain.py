@@ -100,7 +100,14 @@ def _print(found: Explanation) -> None:
     from encoderkit.cli.output import show_table
 
     cells = [
-        [row.slot, row.part, row.shape, f"{row.parameters:,}", f"{row.share:.2%}", *_cost(row)]
+        [
+            row.slot,
+            row.part,
+            _short(row.shape),
+            f"{row.parameters:,}",
+            f"{row.share:.2%}",
+            *_cost(row),
+        ]
         for row in found.rows
     ]
     whole = "100.00%" if found.flops is not None else ""
@@ -140,6 +147,17 @@ def _sides(a: Row | None, b: Row | None) -> list[str]:
         *(f"{row.parameters:,}" if row else "" for row in rows),
         *(_flops(row.flops) if row else "" for row in rows),
     ]
+
+
+def _short(shape: str) -> str:
+    """Return tensors of one shape by the first and the last name where they are more than four."""
+    found = []
+    for text in shape.split("; "):
+        names, bracket, size = text.partition(" (")
+        listed = names.split(", ")
+        names = f"{listed[0]} to {listed[-1]}" if len(listed) > 4 else names
+        found.append(names + bracket + size)
+    return "; ".join(found)
 
 
 def _cost(row: Row) -> list[str]:

@@ -14,12 +14,13 @@ from encoderkit.cli.arguments import add_strict, report_plugins
 from encoderkit.config.check import show
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
-from encoderkit.errors import ConfigError, Fault
+from encoderkit.errors import ConfigError, Fault, nearest
 from encoderkit.plugins import registry
 from encoderkit.registry import Entry
 
 _NEW = "Try encoderkit parts new norm mynorm."
 _CHECK = "Try encoderkit parts check norm=rmsnorm."
+_WORDS = (*KINDS, *SETTINGS, "check", "new")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "kind",
         nargs="?",
-        choices=(*KINDS, *SETTINGS, "check", "new"),
+        type=_known,
+        choices=_WORDS,
         help="list one kind or one group of settings, with its options in full; or check; or new",
     )
     made.add_argument(
@@ -54,6 +56,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="print JSON")
     add_strict(made)
     return made
+
+
+def _known(word: str) -> str:
+    if word not in _WORDS:
+        hint = nearest(word, _WORDS)
+        problem = f"{word} must be one of {', '.join(_WORDS)}. {hint}"
+        raise argparse.ArgumentTypeError(problem.rstrip())
+    return word
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -75,7 +75,7 @@ def inspect(
         values[group] = _fill(options, given, group, label, faults)
     for key in tree:
         if key not in (*KINDS, *SETTINGS, *SEEDS, "schema", *CODE):
-            faults.append(_unknown_key(str(key), tree[key]))
+            faults.append(_unknown_key(str(key), tree[key], registry))
     if faults:
         return None, faults
     config = Config(**values, said=said)
@@ -124,14 +124,23 @@ def checked_settings(group: str, node: Any) -> Options:
     return found
 
 
-def _unknown_key(key: str, value: Any) -> Fault:
+def _unknown_key(key: str, value: Any, registry: Registry) -> Fault:
     where = f"{key}={show(value)}"
     if key == "experiment":
         hint = f'Give strings: build("{where}").'
         return Fault(where, "an experiment cannot be named in a mapping.", hint)
     known = (*KINDS, *SETTINGS, *SEEDS, *SHORT, "experiment")
-    hint = nearest(key, known) or f"There are {', '.join(known)}."
+    places = _places(key, registry)
+    meant = f"Did you mean {' or '.join(f'{p}={show(value)}' for p in places)}?" if places else ""
+    hint = meant or nearest(key, known) or f"There are {', '.join(known)}."
     return Fault(where, "there is no such key.", hint)
+
+
+def _places(name: str, registry: Registry) -> list[str]:
+    """Return where an option of this name is: in the settings, and in parts; four at most."""
+    owners = [*SETTINGS.items(), *((e.part.kind, e.part.options) for e in registry)]
+    has = [group for group, own in owners if name in (f.name for f in dataclasses.fields(own))]
+    return [f"{group}.{name}" for group in dict.fromkeys(has)][:4]
 
 
 def code_faults(tree: Any, path: str = "") -> list[Fault]:

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from encoderkit.api import KINDS, Options
+from encoderkit.config.check import unknown_choice
 from encoderkit.config.overrides import leaves
 from encoderkit.config.schema import SETTINGS
 from encoderkit.config.text import require_small
@@ -130,6 +131,14 @@ class Presets:
                     f"Rename the file to {group}/my_{name}.yaml, then choose {group}=my_{name}.",
                 )
             )
+
+    def unknown(self, group: str, name: Any) -> Fault:
+        """Return the fault of a name that is no choice of a group."""
+        fault = unknown_choice(group, name, list(self.groups[group]), self.registry)
+        word = isinstance(name, str) and name.isidentifier()
+        if fault.problem.startswith("must be") and word and not (fault.hint or self.directories):
+            return replace(fault, hint="A preset of your own needs --config-dir DIR.")
+        return fault
 
     def published(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         """Yield what Hydra finds in no directory: parts and plugins' presets, as it stores them.

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from encoderkit.api import KINDS, Options
-from encoderkit.config.check import SHORT, check, inspect, settings, show, unknown_choice
+from encoderkit.config.check import SHORT, check, inspect, settings, show
 from encoderkit.config.live import spoken
 from encoderkit.config.overrides import without_environment
 from encoderkit.config.presets import Presets, defaults_of
@@ -96,7 +96,7 @@ def _expand(request: Mapping[Any, Any], presets: Presets) -> dict[str, Any]:
         known = list(presets.groups[group])
         unknown = not isinstance(name, str) or name not in known
         if unknown or (broken := presets.faults(group, name)):
-            faults += [unknown_choice(group, name, known, presets.registry)] if unknown else broken
+            faults += [presets.unknown(group, name)] if unknown else broken
             lost.add(group)
             tree.pop(group, None)
             continue

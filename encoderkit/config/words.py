@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException
 
-from encoderkit.config.check import SHORT, code_faults, unknown_choice
+from encoderkit.config.check import SHORT, code_faults
 from encoderkit.config.overrides import quoted, refused
 from encoderkit.config.presets import Presets, defaults_of
 from encoderkit.config.schema import SETTINGS
@@ -86,9 +86,8 @@ class Words:
         if fault or item.is_sweep_override() or not is_group(item):
             return [fault] if fault else []
         group, name = item.key_or_group, item.value()
-        known = list(self.presets.groups[group])
-        if not isinstance(name, str) or name not in known:
-            return [unknown_choice(group, name, known, self.presets.registry)]
+        if not isinstance(name, str) or name not in self.presets.groups[group]:
+            return [self.presets.unknown(group, name)]
         broken = self.presets.faults(group, name)
         return [Fault(f"{group}={name}", f"{f.where}: {f.problem}", f.hint) for f in broken]
 
@@ -139,14 +138,9 @@ class Words:
             known = ", ".join(self.presets.groups.get(item.key_or_group, {}))
             faults.append(Fault(line, "matches nothing.", f"There are {known}." if known else ""))
         if is_group(item):
-            known_choices = list(self.presets.groups[item.key_or_group])
-            for value in values:
-                if value not in known_choices:
-                    faults.append(
-                        unknown_choice(
-                            item.key_or_group, value, known_choices, self.presets.registry
-                        )
-                    )
+            group = item.key_or_group
+            known_choices = self.presets.groups[group]
+            faults += [self.presets.unknown(group, v) for v in values if v not in known_choices]
         return values
 
 

@@ -14,7 +14,8 @@ from encoderkit.sweep.record import Record
 class About:
     """What was trained; what the records do not agree on is empty or null.
 
-    `fixed` are the overrides that all records share and that are no axes. The trivial loss and the
+    `fixed` are the overrides that all records share and that are no axes; `some` those that only
+    some variants have, as an optional key or a matched width, and which. The trivial loss and the
     baselines are losses in nats.
     """
 
@@ -23,13 +24,14 @@ class About:
     batch: int | None
     seeds: list[int]
     fixed: list[str]
+    some: dict[str, list[str]]
     metric: str
     lower_is_better: bool | None
     trivial_loss: float | None
     baselines: dict[str, float]
 
     def lines(self) -> list[str]:
-        """Return the facts in words: the task's line, and one for what is fixed."""
+        """Return the facts in words: the task's line, what is fixed, and what only some have."""
         better = {True: "lower", False: "higher", None: ""}[self.lower_is_better]
         budget = (
             f"{self.steps} steps of {self.batch} sequences" if self.steps and self.batch else ""
@@ -42,7 +44,9 @@ class About:
         trained = ", ".join(text for text in (budget, _seeds(self.seeds)) if text)
         words = "; ".join(text for text in (trained, judged.strip()) if text)
         line = ": ".join(text for text in (self.task, words) if text)
-        return [line, *([f"fixed: {' '.join(self.fixed)}"] if self.fixed else [])]
+        some = "; ".join(f"{text} ({axes.some(labels, 3)})" for text, labels in self.some.items())
+        fixed = [f"fixed: {' '.join(self.fixed)}"] * bool(self.fixed)
+        return [line, *fixed, *([f"for some only: {some}"] * bool(some))]
 
 
 def about(records: Sequence[Record], varied: Sequence[str]) -> About:
@@ -53,11 +57,17 @@ def about(records: Sequence[Record], varied: Sequence[str]) -> About:
         alike = isinstance(first, kind) and all(other == first for other in others)
         return first if alike else None
 
-    common = [
-        text
-        for text in axes.without_runner(records[0].overrides)
-        if axes.key(text) not in varied and all(text in each.overrides for each in records)
-    ]
+    having: dict[str, list[Record]] = {}
+    for each in records:
+        for text in axes.without_runner(each.overrides):
+            if axes.key(text) not in varied:
+                having.setdefault(text, []).append(each)
+    common = [text for text, found in having.items() if len(found) == len(records)]
+    some = {
+        text: list(dict.fromkeys(each.label for each in found))
+        for text, found in having.items()
+        if text not in common and any(f" {text} " not in f" {each.label} " for each in found)
+    }
     baselines = shared(lambda each: each.task.get("baselines"), dict) or {}
     return About(
         task=shared(_task, str) or "",
@@ -65,6 +75,7 @@ def about(records: Sequence[Record], varied: Sequence[str]) -> About:
         batch=shared(lambda each: each.budget.get("batch"), int),
         seeds=sorted({each.seeds["seed"] for each in records}),
         fixed=common,
+        some=some,
         metric=shared(lambda each: each.task.get("metric"), str) or "",
         lower_is_better=shared(lambda each: each.task.get("lower_is_better"), bool),
         trivial_loss=shared(lambda each: each.task.get("trivial_loss"), int | float),

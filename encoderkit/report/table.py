@@ -86,10 +86,7 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
     found = store.records(where, {str(cell["id"]) for cell in cells})
     listed, notes = _listed(found.records, planned)
     if not listed:
-        raise StoreError(
-            f"{where}: no records to compare. Give the directory of a sweep, "
-            "such as runs/NAME; `encoderkit sweep` prints it."
-        )
+        raise StoreError(f"{where}: no records to compare. {_elsewhere(where)}")
     notes += [f"left out: {text}" for text in found.malformed]
     groups = _groups(listed)
     labels = list(dict.fromkeys(group.label for group in groups))
@@ -106,6 +103,16 @@ def compare(directory: Path | None = None, *, baseline: str | None = None) -> Co
         notes.append(_ONE_SEED)
     varied = planned.get("axes", []) if planned else []
     return Comparison(where, first, about(listed, varied), rows, notes)
+
+
+def _elsewhere(where: Path) -> str:
+    """Return which directory to give instead: the one above a run, or those of sweeps below."""
+    if (where / record.FILE).exists():
+        return f"It is one run; give its sweep: encoderkit compare {where.absolute().parent}"
+    below = sorted({path.parent.parent for path in where.glob(f"[!.]*/[!.]*/{record.FILE}")})
+    if below:
+        return f"Give the directory of one sweep: {axes.some(below)}."
+    return "Give the directory of a sweep, such as runs/NAME; `encoderkit sweep` prints it."
 
 
 def to_json(comparison: Comparison) -> str:
@@ -228,6 +235,10 @@ def _row(group: _Group, base: _Group, label: str) -> Row:
         "metric": (group.metric, base.metric),
     }
     unlike = [what for what, (mine, its) in pairs.items() if mine != its]
+    mark = f"other {' and '.join(unlike)} than the baseline" if unlike else ""
+    difference = None if group is base or unlike else stats.paired(values, base.values)
+    if group is not base and values and not difference and not mark:
+        mark = "no seed in common with the baseline" if base.values else "no result of the baseline"
     states = Counter(each.state for each in group.records)
     return Row(
         label=label,
@@ -236,11 +247,11 @@ def _row(group: _Group, base: _Group, label: str) -> Row:
         metric=group.metric,
         mean=stats.mean(list(values.values())),
         sd=stats.sd(list(values.values())),
-        difference=None if group is base or unlike else stats.paired(values, base.values),
+        difference=difference,
         parameters=group.records[0].parameters,
         tokens_per_second=stats.mean([s for r in group.records if (s := _speed(r)) is not None]),
         capped=sum(_capped(each) for each in group.records),
-        mark=f"other {' and '.join(unlike)} than the baseline" if unlike else "",
+        mark=mark,
     )
 
 

@@ -53,6 +53,12 @@ def digest(overrides: Iterable[str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
+def some(items: Sequence[object], most: int = 5) -> str:
+    """Return the first items with commas, and how many more there are."""
+    more = len(items) - most
+    return ", ".join(map(str, items[:most])) + f" and {more} more" * (more > 0)
+
+
 def match(name: str, labels: Sequence[str], where: str) -> str:
     """Return the one label that is `name`, or that has all of its words.
 

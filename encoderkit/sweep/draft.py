@@ -14,6 +14,7 @@ from typing import Any
 from encoderkit.config.check import plain, show
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity, part_versions
+from encoderkit.config.overrides import quoted
 from encoderkit.config.schema import Config, SweepOptions
 from encoderkit.errors import ConfigError, EncoderkitError, Fault
 from encoderkit.sweep import axes, git
@@ -67,6 +68,7 @@ class Draft:
     variants: list[Variant] = field(default_factory=list)
     faults: dict[Fault, list[str]] = field(default_factory=dict)
     _labels: list[str] = field(default_factory=list)
+    _given: set[str] = field(default_factory=set)
     _owner: dict[str, str] = field(default_factory=dict)
     _tasks: Tasks = field(default_factory=Tasks)
     _cause: Exception | None = None
@@ -75,6 +77,7 @@ class Draft:
     def add(self, point: tuple[str, ...], label: str) -> None:
         """Check one variant, build it on the meta device and count it."""
         self._labels.append(label)
+        self._given.update(map(axes.key, point))
         with self._noting(label):
             while idle := self._idle(point):
                 point = tuple(text for text in point if axes.key(text) not in idle)
@@ -154,18 +157,44 @@ class Draft:
     def refuse(self) -> None:
         """Refuse the plan when a variant has a fault.
 
-        Errors: ConfigError with every fault; those of some variants only name them.
+        Errors: ConfigError with every fault; those of some variants only name them, and a last line
+        says how to leave these variants out.
         """
         everywhere = len(set(self._labels))
+        lacking = self._lacking()
         faults = []
         for fault, labels in self.faults.items():
             names = list(dict.fromkeys(labels))
             if len(names) == everywhere:
                 faults.append(fault)
-            else:
-                faults += [dataclasses.replace(fault, where=f"{n}: {fault.where}") for n in names]
+                continue
+            hint = fault.hint
+            if axes.key(fault.where) in lacking and _idle_key(fault):
+                keys = ",".join(dict.fromkeys([*self.sweep.optional, *lacking]))
+                hint += f" Type sweep.optional=[{keys}] to set it only where it has an effect."
+            fault = dataclasses.replace(fault, hint=hint.lstrip())
+            faults += [dataclasses.replace(fault, where=f"{n}: {fault.where}") for n in names]
         if faults:
-            raise ConfigError(faults) from self._cause
+            raise ConfigError(faults, self._way_out(everywhere)) from self._cause
+
+    def _lacking(self) -> list[str]:
+        """Return the options given that some variants take, and that do nothing in the others."""
+        without: dict[str, set[str]] = {}
+        for fault, labels in self.faults.items():
+            key = axes.key(fault.where)
+            if _idle_key(fault) and "." in key and key in self._given:
+                without.setdefault(key, set()).update(labels)
+        return [key for key, labels in without.items() if labels < set(self._labels)]
+
+    def _way_out(self, everywhere: int) -> str:
+        """Return how to leave out the variants that have faults, where others have none."""
+        wrong = list(self.illegal())
+        if len(wrong) == everywhere:
+            return ""
+        return (
+            f"{len(wrong)} of {everywhere} variants have faults. `encoderkit sweep --skip-illegal` "
+            f'leaves them out; "sweep.exclude=[{quoted(wrong[0])}]" leaves out the first.'
+        )
 
     def illegal(self) -> dict[str, list[str]]:
         """Return the variants that have faults, each with all of them."""
@@ -211,6 +240,11 @@ class Draft:
             reproduce=shlex.join(["encoderkit", "train", *places, *request]),
             git=self._git,
         )
+
+
+def _idle_key(fault: Fault) -> bool:
+    """Tell whether a fault is that of a key that a variant does not take."""
+    return "no such option" in fault.problem or "no effect" in fault.problem
 
 
 def _seeds(config: Config) -> list[int]:

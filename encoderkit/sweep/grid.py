@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from encoderkit.config.check import SHORT, checked_settings, unknown_choice
+from encoderkit.config.check import SHORT, checked_settings
 from encoderkit.config.compose import Composer
 from encoderkit.config.schema import SweepOptions
 from encoderkit.config.words import MOST_POINTS
@@ -232,7 +232,7 @@ def _condition(text: str, composer: Composer) -> list[tuple[str, bool, str]]:
         path = name.rstrip("!")
         known = composer.presets.groups.get(path, {})
         if path in GROUPS and value not in known:
-            fault = unknown_choice(path, value, list(known), composer.registry)
+            fault = composer.presets.unknown(path, value)
             faults.append(replace(fault, where=f"sweep.exclude=[{text}]: {fault.where}"))
         found.append((path, not name.endswith("!"), value))
     _raise(faults)

@@ -14,6 +14,7 @@ from encoderkit.config.text import read_yaml
 from encoderkit.errors import CheckpointError, StoreError
 from encoderkit.plugins import registry
 from encoderkit.sweep import git, record
+from encoderkit.sweep.axes import some
 from encoderkit.sweep.cell import Cell
 from encoderkit.sweep.draft import Tasks
 from encoderkit.sweep.run import CONFIG_FILE
@@ -68,7 +69,16 @@ def recorded(directory: Path) -> tuple[Path, Cell]:
     ConfigError when its configuration is no longer valid.
     """
     directory = directory.resolve()
-    found = record.load(directory)
+    try:
+        found = record.load(directory)
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        runs = sorted(path.parent for path in directory.glob(f"[!.]*/{record.FILE}"))
+        hint = "Type the directory of a run, such as runs/train/default-seed0-0123456789ab."
+        if runs:
+            hint = f"Type the directory of a run: {some(runs)}."
+        raise StoreError(f"{error} {hint}") from error
     config = configuration(directory)
     facts = Tasks().facts(config)
     now = identity(config, facts.data_hash)

@@ -253,14 +253,17 @@ def _listed(tree: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in tree.items()}
 
 
-def notes(asked: Plan) -> list[str]:
-    """Return what a reader must know of a plan: what is one, left out, confounded or unmatched."""
+def notes(asked: Plan, confounded: bool = True) -> list[str]:
+    """Return what a reader must know of a plan: what is one, left out, confounded or unmatched.
+
+    Without `confounded` for who says elsewhere what is.
+    """
     found = [f"{label} is {other}; it runs once" for label, other in asked.merged.items()]
     found += [f"{asked.excluded} points left out by sweep.exclude"] * bool(asked.excluded)
     for label, faults in asked.illegal.items():
         found += [f"left out: {label}: {fault}" for fault in faults]
     for each in asked.variants:
-        if each.against.confounded:
+        if each.against.confounded and confounded:
             found.append(f"confounded: {each.label}: {'; '.join(each.against.confounded)}")
     if asked.sweep.match != "none":
         by = {"params": "parameters", "flops": "flops"}[asked.sweep.match]

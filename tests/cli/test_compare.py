@@ -26,7 +26,9 @@ ROW = Row(
     capped=0,
     mark="",
 )
-ABOUT = About("sort", 200, 16, [0, 1, 2], ["ffn=glu"], "loss", True, 2.4849, {"uniform": 2.4849})
+ABOUT = About(
+    "sort", 200, 16, [0, 1, 2], ["ffn=glu"], {}, "loss", True, 2.4849, {"uniform": 2.4849}
+)
 FOUND = Comparison(Path("runs/s"), "norm=a", ABOUT, [ROW], ["one; two"])
 
 

@@ -100,6 +100,11 @@ def test_other_directories_are_wrong_usage(tmp_path, capsys):
     assert "holds no sweep and no run" in capsys.readouterr().err
     assert main(["doctor", str(tmp_path / "x")]) == 2
     assert "is no directory of results" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor"])
-    assert ended.value.code == 2
+
+
+def test_without_a_directory_the_newest_sweep_is_looked_at(places, capsys, monkeypatch):
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out == "runs/s: all is well\n"
+    monkeypatch.chdir("runs/s")
+    assert main(["doctor", "--repair"]) == 1
+    assert "no sweep below it" in capsys.readouterr().err

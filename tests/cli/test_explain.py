@@ -26,6 +26,15 @@ def test_shapes_fold_at_80_columns(capsys, monkeypatch):
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_many_tensors_of_one_shape_are_named_by_the_first_and_the_last(capsys):
+    assert main(["explain", "ffn=moe"]) == 0
+    out = capsys.readouterr().out
+    assert "; experts.0.up to experts.7.up (256, 64); experts.0.down to " in out
+    assert "experts.1.up" not in out and "q, k, v, out (64, 64)" in out
+    assert main(["explain", "ffn=moe", "--json"]) == 0
+    assert "experts.1.up" in capsys.readouterr().out
+
+
 def test_table_and_equation(capsys):
     assert main(["explain", "placement=post"]) == 0
     out = capsys.readouterr().out

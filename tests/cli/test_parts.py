@@ -82,3 +82,12 @@ def test_without_a_kind_there_is_the_table_alone(capsys):
 def test_all_kinds(capsys):
     kinds = {row["kind"] for row in rows(capsys)}
     assert kinds == {"norm", "placement", "ffn", "attention", "position", "init", "task"}
+
+
+def test_a_kind_that_there_is_not_is_refused_with_the_nearest(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["parts", "nrom"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert "nrom must be one of norm, placement, " in err
+    assert err.endswith("check, new. Did you mean norm?\n")

@@ -48,6 +48,9 @@ def test_every_fault_is_reported():
     ("changes", "expected"),
     [
         ({"nrom": 1}, "nrom=1: there is no such key. Did you mean norm?"),
+        ({"steps": 3}, "steps=3: there is no such key. Did you mean train.steps=3?"),
+        ({"eps": 1e-5}, "eps=1e-5: there is no such key. Did you mean norm.eps=1e-5?"),
+        ({"dropout": 0.1}, "Did you mean ffn.dropout=0.1 or attention.dropout=0.1?"),
         ({"schema": 7}, "schema=7: this encoderkit reads schema 1."),
         (
             {"norm": "rmsnorm"},

@@ -92,6 +92,8 @@ def test_interpolation(composer):
         (f"norm{'.a' * 3000}=1", "is nested more than 20 levels deep. Remove it."),
         ("_x=1", "_x=1: there is no such key."),
         ("NORM=rmsnorm", "Did you mean norm?"),
+        ("lr=1e-3", "lr=0.001: there is no such key. Did you mean train.lr=0.001?"),
+        ("ffn=wide", "swiglu. A preset of your own needs --config-dir DIR."),
         ("model.n_heads=range(1,3)", "is several values, and one is wanted"),
     ],
 )

@@ -113,6 +113,14 @@ def test_a_broken_preset_is_one_fault_in_every_form(tmp_path, monkeypatch, text,
     assert main(["parts", "ffn"]) == 0  # one that is not asked for hurts nobody
 
 
+def test_only_who_gives_no_directory_is_told_of_one(tmp_path):
+    advice = "A preset of your own needs --config-dir DIR."
+    assert Presets(registry()).unknown("ffn", "wide").hint == advice
+    assert Presets(registry(), [tmp_path]).unknown("ffn", "wide").hint == ""
+    assert Presets(registry()).unknown("ffn", "swigluu").hint == "Did you mean swiglu?"
+    assert Presets(registry()).unknown("ffn", {"part": "mlp"}).hint == ""
+
+
 def test_an_experiment_says_that_it_is_one(tmp_path):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "e.yaml").write_text("train: {steps: 3}\n")

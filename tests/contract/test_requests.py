@@ -50,7 +50,8 @@ REFUSED: dict[str, list[str]] = {
         "norm.bias=false: there is no such option (rmsnorm, encoderkit 0.1.0). It has eps, offset.",
     ],
     "position=relative_key": [
-        "position=relative_key: must be one of none, sinusoidal, learned, rope, alibi, t5.",
+        "position=relative_key: must be one of none, sinusoidal, learned, rope, alibi, t5. "
+        "A preset of your own needs --config-dir DIR.",
     ],
     "placement=post placement.subln=true": [
         "placement.subln=true: there is no such option (post, encoderkit 0.1.0). It has none.",
@@ -126,13 +127,16 @@ REFUSED: dict[str, list[str]] = {
         "sweep.exclude=[nrom=rmsnorm]: no point has nrom. Correct it, or remove it.",
     ],
     "norm=layernorm,dyt norm.eps=1e-5": [
-        "norm=dyt: norm.eps=1e-5: there is no such option (dyt, encoderkit 0.1.0). It has alpha.",
+        "norm=dyt: norm.eps=1e-5: there is no such option (dyt, encoderkit 0.1.0). It has alpha."
+        " Type sweep.optional=[norm.eps] to set it only where it has an effect.",
     ],
     "norm=layernorm,dyt norm.eps=1e-5,1e-4": [
         "norm=dyt norm.eps=1e-5: norm.eps=1e-5: there is no such option (dyt, encoderkit "
-        "0.1.0). It has alpha.",
+        "0.1.0). It has alpha. Type sweep.optional=[norm.eps] to set it only where it has an "
+        "effect.",
         "norm=dyt norm.eps=0.0001: norm.eps=0.0001: there is no such option (dyt, "
-        "encoderkit 0.1.0). It has alpha.",
+        "encoderkit 0.1.0). It has alpha. Type sweep.optional=[norm.eps] to set it only where it "
+        "has an effect.",
     ],
     "norm=dyt,none norm.eps=1e-5 sweep.optional=[norm.eps]": [
         "sweep.optional=[norm.eps]: no variant has it. Remove it, and its values.",
@@ -268,6 +272,9 @@ REFUSED: dict[str, list[str]] = {
         "dropout_prob=0.1: there is no such key. There are norm, placement, ffn, attention,"
         " position, init, task, model, train, run, sweep, seed, seed_init, seed_data, "
         "seeds, jobs, match, budget, experiment.",
+    ],
+    "dropout=0.1": [
+        "dropout=0.1: there is no such key. Did you mean ffn.dropout=0.1 or attention.dropout=0.1?",
     ],
     "norm_scheme=post": [
         "norm_scheme=post: there is no such key. There are norm, placement, ffn, attention,"

@@ -105,7 +105,31 @@ def test_failures_are_states_and_never_numbers(tmp_path: Path) -> None:
     a, b = table.compare(tmp_path).rows
     assert (a.n, a.mean, a.sd) == (1, 1.0, None)
     assert a.states == {"error": 1, "interrupted": 1, "nonfinite": 1, "ok": 1}
-    assert b.difference is None  # no seed in common that has a number
+    assert (b.difference, b.mark) == (None, "no seed in common with the baseline")
+
+
+def test_a_row_beside_a_baseline_without_results_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "norm=a", 0, None, state="error")
+    put(tmp_path, "norm=b", 0, 2.0)
+    put(tmp_path, "norm=c", 0, None, state="error")
+    found = table.compare(tmp_path)
+    assert [row.mark for row in found.rows] == ["", "no result of the baseline", ""]
+
+
+def test_whoever_gives_the_directory_above_or_below_is_told_which(tmp_path: Path) -> None:
+    for n in range(7):
+        (tmp_path / f"s{n}").mkdir()
+        put(tmp_path / f"s{n}", "norm=a", 0, 1.0)
+    (tmp_path / ".hidden").mkdir()
+    put(tmp_path / ".hidden", "norm=a", 0, 1.0)
+    with pytest.raises(StoreError) as caught:
+        table.compare(tmp_path)
+    named = ", ".join(str(tmp_path / f"s{n}") for n in range(5))
+    assert str(caught.value).endswith(f"Give the directory of one sweep: {named} and 2 more.")
+    (run,) = (tmp_path / "s0").iterdir()
+    with pytest.raises(StoreError, match="It is one run; give its sweep") as caught:
+        table.compare(run)
+    assert str(caught.value).endswith(f"encoderkit compare {tmp_path / 's0'}")
 
 
 @pytest.mark.hazard("Lightning-AI/pytorch-lightning#2636", "mlflow/mlflow#25640")

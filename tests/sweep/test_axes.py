@@ -100,3 +100,8 @@ def test_what_shapes_a_sweep_is_part_of_its_name() -> None:
     assert len(names) == len(shapes) + 1
     assert axes.digest([*grid, "sweep.baseline=norm=b", "sweep.name=x"]) == axes.digest(grid)
     assert axes.without_runner([*grid, *shapes]) == tuple(grid)
+
+
+def test_a_list_says_how_many_more_there_are() -> None:
+    assert axes.some(["a", "b"], 2) == "a, b"
+    assert axes.some("abcdefg") == "a, b, c, d, e and 2 more"

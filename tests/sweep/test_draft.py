@@ -55,6 +55,44 @@ def test_whatever_a_part_raises_is_a_fault_of_its_variant(monkeypatch: pytest.Mo
     assert fault == ("norm=none: this variant: cannot be built: ZeroDivisionError('by a stranger')")
 
 
+def test_what_other_variants_take_may_be_made_optional() -> None:
+    optional = "Type sweep.optional=[norm.eps] to set it only where it has an effect."
+    (fault,) = faults("norm=layernorm,dyt", "norm.eps=1e-5")
+    assert fault.startswith("norm=dyt: norm.eps=1e-5: there is no such option")
+    assert fault.endswith(f"It has alpha. {optional}")
+    (fault,) = faults("norm=layernorm,none", "norm.eps=1e-5")
+    assert fault.endswith(optional)
+    assert plan([*SMALL, "norm=layernorm,dyt", "norm.eps=1e-5", "sweep.optional=[norm.eps]"])
+    both = faults("norm=layernorm,dyt", "norm.eps=1e-5", "ffn=relu,none", "ffn.bias=true")
+    assert all("Type sweep.optional=[ffn.bias,norm.eps] to" in text for text in both)
+    both = faults("norm=layernorm,dyt", "norm.p=3")
+    assert len(both) == 2 and not any("optional" in text for text in both)
+
+
+def test_what_an_experiment_sets_is_not_made_optional(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "a.yaml"
+    file.write_text("# @package _global_\nnorm: {eps: 1e-5}\n")
+    with pytest.raises(ConfigError, match="no such option") as caught:
+        plan([*SMALL, "experiment=a", "norm=layernorm,dyt"], config_dirs=[tmp_path])
+    assert "optional" not in str(caught.value)
+
+
+def test_a_last_line_says_how_to_leave_out_the_variants_that_have_faults() -> None:
+    words = [*SMALL, "norm=layernorm,batchnorm", "placement=pre,rezero"]
+    with pytest.raises(ConfigError) as caught:
+        plan(words)
+    lines = str(caught.value).splitlines()
+    first = caught.value.faults[0].where.partition(": ")[0]
+    assert sum("--skip-illegal" in line for line in lines) == 1
+    assert f"\"sweep.exclude=['{first}']\"" in lines[-1]
+    assert lines[-1].startswith("2 of 4 variants have faults. `encoderkit sweep --skip-illegal` ")
+    assert len(plan([*words, f"sweep.exclude=['{first}']"], skip_illegal=True).labels) == 2
+    with pytest.raises(ConfigError) as caught:
+        plan([*SMALL, "model.n_heads=3,5"])
+    assert "--skip-illegal" not in str(caught.value)
+
+
 def test_no_seed_is_a_fault() -> None:
     assert faults("seeds=0") == ["sweep.seeds=0: names no seed. Try seeds=3."]
     assert faults("seeds=[]") == ["sweep.seeds=[]: names no seed. Try seeds=3."]
@@ -111,7 +149,7 @@ def test_what_a_whole_sweep_has_cannot_be_said_for_some_variants(tmp_path: Path)
         file.write_text(f"# @package _global_\nsweep: {{{text}}}\n")
     with pytest.raises(ConfigError) as caught:
         plan([*SMALL, "experiment=a,b"], config_dirs=[tmp_path])
-    assert str(caught.value) == (
+    assert str(caught.value.faults[0]) == (
         "experiment=a: sweep.match=params: is said for some variants, and counts for a whole "
         "sweep. Give it beside the experiments."
     )

@@ -57,8 +57,26 @@ def test_a_configuration_that_is_none_is_refused(cell: Cell, tmp_path: Path) -> 
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="not a record: there is none"):
+    with pytest.raises(
+        StoreError, match="not a record: there is none. Type the directory of a run"
+    ):
         recorded(tmp_path)
+    with pytest.raises(StoreError, match="such as runs/train/"):
+        recorded(tmp_path / "nix")
+
+
+def test_whoever_gives_the_directory_above_is_told_its_runs(cell: Cell, tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        recorded(tmp_path)
+    place = tmp_path.resolve() / cell.name
+    assert str(caught.value).endswith(f"Type the directory of a run: {place}.")
+
+
+def test_a_damaged_record_is_no_missing_one(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / cell.name / "record.json").write_text("{")
+    with pytest.raises(StoreError, match="not a record") as caught:
+        recorded(tmp_path / cell.name)
+    assert "Type the directory" not in str(caught.value)
 
 
 @pytest.mark.hazard("mlflow/mlflow#1956")
