@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encoderkit.sweep import record
+from encoderkit.sweep.earlier import changed
 from encoderkit.sweep.forecast import Forecast, amount, disk_bytes, disk_notes, forecasts
 from encoderkit.sweep.plan import Outline, Plan, notes
 
@@ -47,9 +48,15 @@ def show(asked: Plan, as_json: bool, trials: bool) -> int:
     for each in asked.variants:
         if each.label != asked.baseline:
             print("\n".join(_against(each)))
-    for line in (*notes(asked, confounded=False), *disk_notes(asked.directory, asked.cells)):
+    for line in beforehand(asked, confounded=False):
         print(f"note: {line}")
     return 0
+
+
+def beforehand(asked: Plan, confounded: bool = True) -> list[str]:
+    """Return what a reader must know before a plan is run where it is to run."""
+    here = asked.directory, asked.cells
+    return [*notes(asked, confounded), *changed(*here), *disk_notes(*here)]
 
 
 def size(asked: Plan) -> str:

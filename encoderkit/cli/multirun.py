@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from encoderkit.cli.dry_run import size
-from encoderkit.cli.sweep import beforehand, line, planning
+from encoderkit.cli.dry_run import beforehand, size
+from encoderkit.cli.sweep import line, planning
 from encoderkit.config.compose import Composer
 from encoderkit.config.identity import identity
 from encoderkit.config.launch import check_launcher, multirun

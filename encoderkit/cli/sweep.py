@@ -15,9 +15,7 @@ from encoderkit.cli import dry_run
 from encoderkit.cli.arguments import parser as overrides_parser
 from encoderkit.cli.arguments import report_plugins
 from encoderkit.errors import ConfigError, Fault
-from encoderkit.sweep.earlier import changed
-from encoderkit.sweep.forecast import disk_notes
-from encoderkit.sweep.plan import Plan, notes, plan
+from encoderkit.sweep.plan import plan
 from encoderkit.sweep.runner import Ended, Observer, View, run_sweep, warm_up
 
 PATIENCE = 10.0  # seconds between two lines about a plan
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         return dry_run.show(asked, arguments.json, arguments.trial)
     if not arguments.quiet:
         print(f"{dry_run.size(asked)} in {asked.directory}", flush=True)
-        for text in beforehand(asked):
+        for text in dry_run.beforehand(asked):
             print(f"note: {text}")
     live = sys.stderr.isatty() and not arguments.quiet
     observer = Observer() if arguments.quiet else Live(sys.stderr) if live else Lines()
@@ -97,12 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         again(asked.directory)
     return code
-
-
-def beforehand(asked: Plan) -> list[str]:
-    """Return what a reader must know before a plan is run where it is to run."""
-    here = asked.directory, asked.cells
-    return [*notes(asked), *changed(*here), *disk_notes(*here)]
 
 
 @contextmanager

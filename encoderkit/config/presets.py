@@ -100,6 +100,7 @@ class Presets:
         self._faults: list[Fault] = []
         self._found: dict[tuple[str, str], list[Fault]] = {}
         self._values: dict[tuple[str, str], dict[str, Any]] = {}
+        self._defaults: dict[str, str] = {}
         for entry in registry:
             self._add(entry.part.kind, entry.part.name, Source(str(entry.owner), entry))
         self.directories = list(config_dirs)
@@ -207,10 +208,11 @@ class Presets:
 
     def default(self, group: str) -> str:
         """Return the default choice of a group, as conf/config.yaml names it."""
-        for item in OmegaConf.load(conf_dir() / "config.yaml").defaults:
-            if not isinstance(item, str) and group in item:
-                return str(item[group])
-        raise KeyError(group)  # a test pins that every group has its default
+        if not self._defaults:
+            chosen = OmegaConf.load(conf_dir() / "config.yaml").defaults
+            named = [item for item in chosen if not isinstance(item, str)]
+            self._defaults = {str(key): str(name) for item in named for key, name in item.items()}
+        return self._defaults[group]  # a test pins that every group has its default
 
     def read(self, group: str, name: str) -> dict[str, Any]:
         """Return the values of a choice: its base's, then its own.

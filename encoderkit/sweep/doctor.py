@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from encoderkit.errors import ConfigError, Fault, StoreError
+from encoderkit.errors import Fault, StoreError
 from encoderkit.fs import sync_directory
 from encoderkit.sweep import lock, record, store
 from encoderkit.sweep.symptoms import (
@@ -69,7 +69,7 @@ class Examination:
 def examine(directory: Path) -> Examination:
     """Look over a results directory; nothing is written.
 
-    Errors: ConfigError when it is none.
+    Errors: StoreError when it is none.
     """
     known = _known(directory)
     seen = Examination(directory, _plan(directory))
@@ -84,7 +84,7 @@ def repair(directory: Path) -> Examination:
     Damaged and foreign things are moved, under their relative path, into a directory of their own
     in .doctor/; nothing is deleted.
 
-    Errors: ConfigError when it is no results directory.
+    Errors: StoreError when it is no results directory.
     """
     known = _known(directory)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -120,7 +120,7 @@ def _known(directory: Path) -> Known:
     """Return the plan's ids, and which directory has which run; refuse what holds no results."""
     places = _entries(directory)
     if not (directory / store.SWEEP_FILE).exists() and not any(map(_is_run, places)):
-        raise ConfigError([Fault(str(directory), "holds no sweep and no run.", _HINT)])
+        raise StoreError(str(Fault(str(directory), "holds no sweep and no run.", _HINT)))
     try:
         plan = store.sweep(directory)
     except StoreError:
@@ -144,13 +144,13 @@ _HINT = "Give the directory of a sweep, such as runs/NAME; `encoderkit sweep` pr
 def _entries(directory: Path) -> list[Path]:
     """Return what a results directory holds; hidden things are nobody's, but temporary files.
 
-    Errors: ConfigError when it cannot be read.
+    Errors: StoreError when it cannot be read.
     """
     try:
         found = sorted(directory.iterdir())
     except OSError as error:
         fault = Fault(str(directory), f"is no directory of results: {error.strerror}.", _HINT)
-        raise ConfigError([fault]) from error
+        raise StoreError(str(fault)) from error
     seen = [p for p in found if not p.name.startswith(".") or TEMPORARY.fullmatch(p.name)]
     return [each for each in seen if each.name != store.SWEEP_FILE]
 

@@ -96,9 +96,9 @@ def test_json(places, capsys):
 
 
 def test_other_directories_are_wrong_usage(tmp_path, capsys):
-    assert main(["doctor", str(tmp_path), "--repair"]) == 2
+    assert main(["doctor", str(tmp_path), "--repair"]) == 1
     assert "holds no sweep and no run" in capsys.readouterr().err
-    assert main(["doctor", str(tmp_path / "x")]) == 2
+    assert main(["doctor", str(tmp_path / "x")]) == 1
     assert "is no directory of results" in capsys.readouterr().err
 
 

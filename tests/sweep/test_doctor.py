@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from encoderkit.errors import ConfigError, StoreError
+from encoderkit.errors import StoreError
 from encoderkit.sweep import doctor, lock, record, store
 from encoderkit.sweep.doctor import WARD, Examination, examine, repair
 from encoderkit.sweep.plan import Plan
@@ -297,12 +297,12 @@ def test_what_holds_no_results_is_refused(
     if make:
         make(tmp_path / "x")
     for look in (examine, repair):
-        with pytest.raises(ConfigError, match="Give the directory of a sweep"):
+        with pytest.raises(StoreError, match="Give the directory of a sweep"):
             look(tmp_path / "x")
 
 
 def test_the_root_of_all_sweeps_is_not_taken_for_one(sweep: Plan) -> None:
-    with pytest.raises(ConfigError, match="holds no sweep and no run"):
+    with pytest.raises(StoreError, match="holds no sweep and no run"):
         repair(sweep.directory.parent)
 
 
