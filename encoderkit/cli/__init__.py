@@ -99,11 +99,7 @@ def _run(command: str, arguments: list[str]) -> int:
 
 
 def program() -> None:
-    """Run the command of this process, and end it; Ctrl-C meanwhile adds nothing.
-
-    Shells let what they start in the background ignore SIGINT, by which sweeps are told to stop.
-    """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Run the command of this process, and end it; Ctrl-C meanwhile adds nothing."""
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)

@@ -26,7 +26,7 @@ from encoderkit.config.schema import Config
 from encoderkit.errors import ConfigError, Fault, StoreError
 from encoderkit.plugins import registry
 from encoderkit.sweep import lock, record
-from encoderkit.sweep.asked import Asked, listen
+from encoderkit.sweep.asked import Asked, deaf, listen
 from encoderkit.sweep.plan import Plan, plan
 from encoderkit.sweep.runner import Ended, Observer, View, cores, exit_code, run_cells, states
 
@@ -183,7 +183,7 @@ def _end_without(place: Path) -> None:
     whole terminal, and launchers pass it on: it is the launching process's to hear.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, deaf)
 
     def watch() -> None:
         while not is_over(place):

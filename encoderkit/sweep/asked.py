@@ -31,18 +31,27 @@ class Asked:
             raise KeyboardInterrupt
 
 
+def deaf(number: int, frame: FrameType | None = None) -> None:
+    """Take no notice of a signal; where this is set, it is another process's to hear."""
+
+
 @contextmanager
 def listen(*numbers: int, patience: int | None = None) -> Iterator[Asked]:
     """Take the signals as requests while the block runs; only a main thread can.
 
-    A signal that is ignored, as SIGHUP under nohup, stays so. After more than `patience` signals
-    KeyboardInterrupt is raised where the program stands.
+    SIGHUP stays ignored where it is, as under nohup, and so does what `deaf` hears. After more than
+    `patience` signals KeyboardInterrupt is raised where the program stands.
     """
     asked = Asked(patience)
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    heard = [
+        number
+        for number in numbers
+        if (now := signal.getsignal(number)) is not deaf
+        and not (number == signal.SIGHUP and now == signal.SIG_IGN)
+    ]
     before = {number: signal.signal(number, asked.hear) for number in heard}
     try:
         yield asked

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import Any
 
 import pytest
 
-from encoderkit.sweep.asked import listen
+from encoderkit.sweep.asked import deaf, listen
 
 
 def test_signals_become_requests() -> None:
@@ -40,11 +41,20 @@ def test_other_threads_hear_nothing_and_work() -> None:
     assert found == [""] and signal.getsignal(signal.SIGINT) == before
 
 
-def test_what_is_ignored_stays_so() -> None:
-    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+@pytest.mark.parametrize(
+    "number,handler,heard",
+    [
+        (signal.SIGHUP, signal.SIG_IGN, False),  # nohup
+        (signal.SIGHUP, signal.SIG_DFL, True),
+        (signal.SIGINT, signal.SIG_IGN, True),  # as shells start what runs in the background
+        (signal.SIGINT, deaf, False),
+    ],
+)
+def test_what_is_to_be_ignored_stays_so(number: signal.Signals, handler: Any, heard: bool) -> None:
+    before = signal.signal(number, handler)
     try:
-        with listen(signal.SIGUSR1) as asked:
-            signal.raise_signal(signal.SIGUSR1)
-        assert asked.count == 0 and signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
+        with listen(number) as asked:
+            signal.raise_signal(number)
+        assert asked.count == heard and signal.getsignal(number) == handler
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(number, before)
