@@ -10,7 +10,7 @@ import encoderkit
 from encoderkit.config.check import check, plain
 from encoderkit.errors import ConfigError, StoreError
 from encoderkit.plugins import registry
-from encoderkit.sweep import record, store
+from encoderkit.sweep import lock, record, store
 from encoderkit.sweep.plan import notes, plan, single
 from encoderkit.sweep.run import opening
 
@@ -231,3 +231,33 @@ def test_numbers_that_are_equal_are_one_variant() -> None:
     assert len(found) == 1
     found = plan([*SMALL, "train.clip=1,null,2"])
     assert found.labels == ["train.clip=1", "train.clip=null", "train.clip=2"]
+
+
+def test_another_sweep_is_not_planned_over_while_it_runs(tmp_path: Path) -> None:
+    one, other = (
+        plan([*SMALL, f"norm={norms}", f"sweep.dir={tmp_path}"], command=f"sweep {norms}")
+        for norms in ("rmsnorm,none", "rmsnorm,layernorm")
+    )
+    one.save()
+    with lock.attend(tmp_path):
+        one.save()  # a second start of the same
+        with pytest.raises(StoreError) as caught:
+            other.save()
+    assert str(caught.value) == (
+        f"{tmp_path}: another sweep runs there: sweep rmsnorm,none. Wait for its end, or give this "
+        "one a place of its own: sweep.name=NAME."
+    )
+    assert store.sweep(tmp_path)["command"] == "sweep rmsnorm,none"
+    other.save()
+    assert store.sweep(tmp_path)["command"] == "sweep rmsnorm,layernorm"
+
+
+@pytest.mark.parametrize("key,value", [("sweep.dir", "a/{}/b"), ("sweep.name", "{}")])
+def test_a_name_that_no_file_system_has(key: str, value: str) -> None:
+    words = [*SMALL, "norm=rmsnorm,none"]
+    with pytest.raises(ConfigError) as caught:
+        plan([*words, f"{key}={value.format('x' * 256)}"])
+    assert "a name has at most 255 bytes, and this one has 256. Give a shorter one." in str(
+        caught.value
+    )
+    assert len(plan([*words, f"{key}={value.format('x' * 255)}"])) == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from encoderkit.errors import StoreError
 from encoderkit.sweep import pool
 from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work
 
@@ -267,3 +269,37 @@ def test_spawning_serves_where_there_is_no_fork_server(
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     assert pool.context(()).get_start_method() == "spawn"
     assert run([make("double", 21)], jobs=1).endings["double"].value == 42
+
+
+def refuse(error: Exception) -> Callable[..., Any]:
+    def start(*_: Any) -> Any:
+        raise error
+
+    return start
+
+
+@pytest.mark.parametrize(
+    "error,words",
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "Too many open files"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (EOFError("gone"), "gone"),
+    ],
+)
+def test_a_system_that_starts_no_process_is_an_error_in_words(
+    make: Make, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    monkeypatch.setattr(pool, "_TRIES", 2)
+    process = type(pool.context(()).Process())  # type: ignore[attr-defined]
+    monkeypatch.setattr(process, "start", refuse(error))
+    with pytest.raises(StoreError) as caught:
+        run([make("double", 21)])
+    assert str(caught.value) == (
+        f"no process can be started: {words}. Try jobs=1, `ulimit -n 1024`, or TMPDIR=/tmp."
+    )
+
+
+def test_so_is_one_that_starts_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forkserver, "ensure_running", refuse(OSError("AF_UNIX path too long")))
+    with pytest.raises(StoreError, match="AF_UNIX path too long. Try jobs=1, .* TMPDIR=/tmp"):
+        pool.context((), start=True)
