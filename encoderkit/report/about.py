@@ -70,7 +70,7 @@ def about(records: Sequence[Record], varied: Sequence[str]) -> About:
     }
     baselines = shared(lambda each: each.task.get("baselines"), dict) or {}
     return About(
-        task=shared(_task, str) or "",
+        task=shared(lambda each: each.task_name, str) or "",
         steps=shared(lambda each: each.budget.get("steps"), int),
         batch=shared(lambda each: each.budget.get("batch"), int),
         seeds=sorted({each.seeds["seed"] for each in records}),
@@ -81,11 +81,6 @@ def about(records: Sequence[Record], varied: Sequence[str]) -> About:
         trivial_loss=shared(lambda each: each.task.get("trivial_loss"), int | float),
         baselines={k: v for k, v in baselines.items() if isinstance(v, int | float)},
     )
-
-
-def _task(each: Record) -> Any:
-    part = each.parts.get("task")
-    return part.get("part") if isinstance(part, dict) else None
 
 
 def _seeds(seeds: Sequence[int]) -> str:

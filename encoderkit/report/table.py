@@ -249,7 +249,9 @@ def _row(group: _Group, base: _Group, label: str) -> Row:
         sd=stats.sd(list(values.values())),
         difference=difference,
         parameters=group.records[0].parameters,
-        tokens_per_second=stats.mean([s for r in group.records if (s := _speed(r)) is not None]),
+        tokens_per_second=stats.mean(
+            [s for r in group.records if (s := r.tokens_per_second) is not None]
+        ),
         capped=sum(_capped(each) for each in group.records),
         mark=mark,
     )
@@ -272,8 +274,3 @@ def _capped(each: Record) -> bool:
         and isinstance(trivial, int | float)
         and found > trivial
     )
-
-
-def _speed(each: Record) -> float | None:
-    seconds = each.seconds.get("train")
-    return each.tokens / seconds if seconds and each.state in record.COUNTED else None

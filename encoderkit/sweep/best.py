@@ -39,9 +39,9 @@ class Standing:
         """
         if found.state not in record.COUNTED:
             return False
-        if seconds := found.seconds.get("train"):
-            self._speeds.append(found.tokens / seconds)
-        task, metric = _task(found), str(found.task.get("metric"))
+        if (speed := found.tokens_per_second) is not None:
+            self._speeds.append(speed)
+        task, metric = found.task_name, str(found.task.get("metric"))
         value = found.metrics.get(metric)
         if value is None:
             return False
@@ -62,8 +62,3 @@ class Standing:
     def tokens_per_second(self) -> float | None:
         """Of one run, while it trains; None until one has ended."""
         return sum(self._speeds) / len(self._speeds) if self._speeds else None
-
-
-def _task(found: Record) -> str:
-    part = found.parts.get("task")
-    return str(part.get("part", "")) if isinstance(part, dict) else ""

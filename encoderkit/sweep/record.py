@@ -58,6 +58,18 @@ class Record:
     reproduce: str
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """While it trained; None where its numbers do not count."""
+        seconds = self.seconds.get("train")
+        return self.tokens / seconds if seconds and self.state in COUNTED else None
+
+    @property
+    def task_name(self) -> str:
+        """The task's name, or nothing where the record has none."""
+        part = self.parts.get("task")
+        return str(part.get("part", "")) if isinstance(part, dict) else ""
+
+    @property
     def done(self) -> bool:
         """Whether the run ended by itself, so that it is never run again."""
         return self.state in RESULTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -104,3 +105,14 @@ def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m encoderkit parts --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+def test_a_program_that_ends_hears_no_more_ctrl_c(monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(cli, "main", lambda: 3)
+    try:
+        with pytest.raises(SystemExit, match="3"):
+            cli.program()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from encoderkit.errors import StoreError
-from encoderkit.sweep import pool
+from encoderkit.sweep import child, pool
 from encoderkit.sweep.pool import AGAIN, Ending, Events, Pool, Work
 
 # The works of these tests: a module in a file, since a process imports what it is to call.
@@ -303,3 +304,15 @@ def test_so_is_one_that_starts_no_server(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(forkserver, "ensure_running", refuse(OSError("AF_UNIX path too long")))
     with pytest.raises(StoreError, match="AF_UNIX path too long. Try jobs=1, .* TMPDIR=/tmp"):
         pool.context((), start=True)
+
+
+def test_a_log_that_cannot_be_opened_is_said_by_the_process(make: Make, tmp_path: Path) -> None:
+    ending = run([replace(make("double", 21), log=tmp_path)]).endings["double"]
+    assert (ending.cause, ending.value) == ("raised", None)
+    assert "Is a directory" in ending.words
+
+
+def test_a_limit_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child.resource, "getrlimit", lambda kind: (2**30, 2**30))
+    with pytest.raises(OSError, match="sweep.memory=2 is above the limit of 1 GiB"):
+        child._limit(2**31)
